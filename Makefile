@@ -1,0 +1,138 @@
+# make build      hook, daemon and CLI into build/
+# make demo       two simulated hosts: see a guest's volumes change hands (needs no root)
+# make test       everything that needs neither root nor virtual machines
+# make check      formatting, linters, scripts, known vulnerabilities, modules, man pages
+# make e2e-smoke  two real hosts in QEMU (as root)
+# make install    as root, or into DESTDIR
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+
+GO      ?= $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go),go)
+BUILD   ?= build
+DESTDIR ?=
+
+sbindir    ?= /usr/sbin
+bindir     ?= /usr/bin
+sysconfdir ?= /etc
+mandir     ?= /usr/share/man
+unitdir    ?= /usr/lib/systemd/system
+hooksdir   ?= $(sysconfdir)/libvirt/hooks
+
+VERSION ?= $(or $(patsubst v%,%,$(shell git describe --tags --match 'v*' --dirty 2>/dev/null)),0.1.0-dev)
+COMMIT  ?= $(or $(shell git rev-parse --short=12 HEAD 2>/dev/null),unknown)
+LDFLAGS := -s -w -X virtlvm/internal/version.Version=$(VERSION) -X virtlvm/internal/version.Commit=$(COMMIT)
+GOBUILD := $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
+
+# The tools are pinned in tools/go.mod and built from source: nothing is installed.
+TOOL := $(GO) tool -modfile=tools/go.mod
+
+.PHONY: help
+help:
+	@sed -n 's/^# make /make /p' Makefile
+
+.PHONY: build
+build: setup
+	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/hook/qemu ./hooks/qemu
+	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/virtlvm ./cmd/virtlvm
+	CGO_ENABLED=1 $(GOBUILD) -o $(BUILD)/virtlvmd ./cmd/virtlvmd
+
+# What a build or a test needs and cannot bring itself, named before it fails obscurely.
+.PHONY: setup
+setup:
+	@command -v $(GO) >/dev/null || { echo "go is missing: install Go $$(sed -n 's/^go //p' go.mod) or later, or say make GO=/path/to/go" >&2; exit 1; }
+	@command -v gcc >/dev/null || { echo "gcc is missing (the daemon's SQLite is C): apt-get install gcc libc6-dev" >&2; exit 1; }
+	@$(GO) mod download || { echo "some Go modules are not on this machine and cannot be fetched: see the message above; GOPROXY is $$($(GO) env GOPROXY)" >&2; exit 1; }
+
+# GORACE: else each program run by a test waits a second at its end.
+.PHONY: test
+test: setup
+	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 5m ./...
+
+.PHONY: bench
+bench: setup
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: conformance
+conformance: setup
+	$(GO) test -count=1 ./test/san/...
+
+.PHONY: demo
+demo: build
+	test/demo/demo.sh
+
+.PHONY: e2e-smoke
+e2e-smoke:
+	test/e2e/run.sh smoke
+
+.PHONY: check
+check: check-format check-lint check-scripts check-modules check-units check-man check-vulnerabilities
+	@echo "check: ok"
+
+.PHONY: check-format
+check-format: setup
+	@out=$$($(TOOL) gofumpt -l cmd hooks internal sql test) || exit 1; \
+	if [ -n "$$out" ]; then printf 'not formatted, run make format:\n%s\n' "$$out" >&2; exit 1; fi
+
+.PHONY: format
+format: setup
+	$(TOOL) gofumpt -w cmd hooks internal sql test
+
+.PHONY: check-lint
+check-lint: setup
+	$(TOOL) golangci-lint run
+
+.PHONY: check-scripts
+check-scripts:
+	@command -v shellcheck >/dev/null || { echo "shellcheck is missing: apt-get install shellcheck" >&2; exit 1; }
+	@find . \( -path ./.git -o -path './$(BUILD)' \) -prune -o -type f -size -256k \
+		-exec awk 'FNR == 1 && (/^#!.*[\/ ](ba|da)?sh/ || FILENAME ~ /\.sh$$/) { print FILENAME } { nextfile }' {} + | \
+		xargs -r shellcheck --external-sources --source-path=SCRIPTDIR
+
+.PHONY: check-modules
+check-modules: setup
+	$(GO) mod verify
+	$(GO) mod tidy -diff
+
+# A unit is only complete with what it runs, so it is checked where it is installed.
+.PHONY: check-units
+check-units: build
+	@if command -v systemd-analyze >/dev/null; then tools/check-units.sh '$(BUILD)/root'; \
+	else echo "check-units: skipped: no systemd-analyze on this machine"; fi
+
+.PHONY: check-man
+check-man:
+	@if command -v groff >/dev/null; then \
+		for page in packaging/man/*.[58]; do out=$$(groff -man -Tutf8 -ww -z "$$page" 2>&1); \
+		[ -z "$$out" ] || { echo "$$out" >&2; exit 1; }; done; \
+	else echo "check-man: skipped: no groff on this machine"; fi
+
+.PHONY: check-vulnerabilities
+check-vulnerabilities: setup
+	@tools/vulncheck.sh $(TOOL) govulncheck
+
+# The libvirt hook goes where libvirt's AppArmor and SELinux profiles let it run; see
+# packaging/install-hook.sh. An existing configuration is kept.
+.PHONY: install
+install: build install-files
+
+# The parts of install that need no compiler.
+.PHONY: install-files
+install-files:
+	install -D -m 0755 $(BUILD)/virtlvmd $(DESTDIR)$(sbindir)/virtlvmd
+	install -D -m 0755 $(BUILD)/virtlvm $(DESTDIR)$(bindir)/virtlvm
+	packaging/install-hook.sh $(BUILD)/hook/qemu $(DESTDIR)$(hooksdir)
+	install -D -m 0644 -t $(DESTDIR)$(unitdir) systemd/virtlvmd.service systemd/virtlvmd.socket systemd/virtlvmd-ro.socket
+	install -D -m 0644 -t $(DESTDIR)$(unitdir)/libvirtd.service.d systemd/libvirtd.service.d/50-virtlvm.conf
+	install -D -m 0644 -t $(DESTDIR)$(unitdir)/virtqemud.service.d systemd/virtqemud.service.d/50-virtlvm.conf
+	install -D -m 0644 packaging/sysusers.d/virtlvm.conf $(DESTDIR)/usr/lib/sysusers.d/virtlvm.conf
+	install -D -m 0644 packaging/tmpfiles.d/virtlvm.conf $(DESTDIR)/usr/lib/tmpfiles.d/virtlvm.conf
+	install -D -m 0644 -t $(DESTDIR)$(mandir)/man8 packaging/man/virtlvm.8 packaging/man/virtlvmd.8
+	install -D -m 0644 -t $(DESTDIR)$(mandir)/man5 packaging/man/virtlvm.toml.5
+	test -e $(DESTDIR)$(sysconfdir)/virtlvm/virtlvm.toml || \
+		install -D -m 0644 packaging/virtlvm.toml $(DESTDIR)$(sysconfdir)/virtlvm/virtlvm.toml
+	@[ -n '$(DESTDIR)' ] || sed 's/^/    /' packaging/after-install
+
+.PHONY: clean
+clean:
+	rm -rf $(BUILD)

@@ -1,0 +1,27 @@
+// Command virtlvmd is the daemon of one host: it decides for the libvirt hook, runs every
+// LVM command and keeps the journal. See virtlvmd(8).
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"virtlvm/internal/config"
+	"virtlvm/internal/daemon"
+	"virtlvm/internal/version"
+)
+
+func main() {
+	path := flag.String("config", config.DefaultPath, "configuration `file`")
+	showVersion := flag.Bool("version", false, "print the version and exit")
+	flag.Parse()
+	if *showVersion {
+		fmt.Printf("virtlvmd %s (%s)\n", version.Version, version.Commit)
+		return
+	}
+	if err := daemon.Run(*path); err != nil {
+		fmt.Fprintln(os.Stderr, "virtlvmd:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,54 @@
+package hook
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"virtlvm/internal/api"
+)
+
+// stamp tells when and under which libvirtd this call happens. What cannot be read stays
+// zero: an event with half a stamp is worth more than none.
+func stamp(proc string, parent int) api.Stamp {
+	s := api.Stamp{LibvirtdPID: parent}
+	if id, err := os.ReadFile(filepath.Join(proc, "sys/kernel/random/boot_id")); err == nil {
+		s.BootID = strings.TrimSpace(string(id))
+	}
+	if up, err := os.ReadFile(filepath.Join(proc, "uptime")); err == nil {
+		s.UptimeMillis = uptimeMillis(string(up))
+	}
+	if stat, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(parent), "stat")); err == nil {
+		s.LibvirtdStart = startTime(stat)
+	}
+	return s
+}
+
+// uptimeMillis reads the first field of /proc/uptime, seconds with two decimals.
+func uptimeMillis(uptime string) int64 {
+	first, _, _ := strings.Cut(uptime, " ")
+	d, err := time.ParseDuration(strings.TrimSpace(first) + "s")
+	if err != nil {
+		return 0
+	}
+	return d.Milliseconds()
+}
+
+// startTime is field 22 of /proc/PID/stat, in clock ticks since boot. The second field,
+// the command in brackets, may itself hold spaces and brackets.
+func startTime(stat []byte) uint64 {
+	rest := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	const startField = 22 - 3 // the rest begins with field 3
+	if len(rest) <= startField {
+		return 0
+	}
+	var start uint64
+	if _, err := fmt.Sscan(string(rest[startField]), &start); err != nil {
+		return 0
+	}
+	return start
+}

@@ -1,0 +1,74 @@
+package hook
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"virtlvm/internal/api"
+)
+
+// maxDeadline is the most that the settings may ask for.
+const maxDeadline = time.Hour
+
+// settingsLimit is the most of the settings file that is read, in bytes.
+const settingsLimit = 64 << 10
+
+// watchdog ends the process when the deadline passes, whatever blocks: a full pipe, a
+// disk that does not answer. Orderly endings come a little before it.
+type watchdog struct {
+	exit  func(code int)
+	code  atomic.Int64
+	mu    sync.Mutex
+	timer *time.Timer
+}
+
+// newWatchdog starts with the default deadline, to be set once the real one is known.
+func newWatchdog(exit func(int), code int) *watchdog {
+	w := &watchdog{exit: exit}
+	w.onExpiry(code)
+	w.timer = time.AfterFunc(api.DefaultHookDeadlineSeconds*time.Second, func() { w.exit(w.expiry()) })
+	return w
+}
+
+// onExpiry sets the exit code for when the deadline passes.
+func (w *watchdog) onExpiry(code int) { w.code.Store(int64(code)) }
+
+func (w *watchdog) expiry() int { return int(w.code.Load()) }
+
+func (w *watchdog) reset(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.Reset(d)
+}
+
+func (w *watchdog) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.Stop()
+}
+
+// deadline is the time one call may take, from the settings where they can be read.
+func deadline(path string) time.Duration {
+	const otherwise = api.DefaultHookDeadlineSeconds * time.Second
+	f, err := os.Open(path)
+	if err != nil {
+		return otherwise
+	}
+	defer func() { _ = f.Close() }()
+	var s api.HookSettings
+	if err := json.NewDecoder(io.LimitReader(f, settingsLimit)).Decode(&s); err != nil || s.DeadlineSeconds <= 0 {
+		return otherwise
+	}
+	return time.Duration(min(s.DeadlineSeconds, int(maxDeadline/time.Second))) * time.Second
+}
+
+// breakGlass reports whether the switch is on. Where that cannot be told it is off: the
+// operation is judged as always.
+func breakGlass(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

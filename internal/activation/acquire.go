@@ -1,0 +1,248 @@
+package activation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/lvm"
+	"virtlvm/internal/model"
+	"virtlvm/internal/store"
+)
+
+// taker is on whose behalf volumes are acquired.
+type taker struct {
+	owner   string // guest uuid or model.OwnerOperator
+	guest   string // guest name
+	attempt model.Attempt
+}
+
+// taken is what one acquire changed on one volume, so that it can be undone.
+type taken struct {
+	vg      string
+	volume  model.Volume
+	before  model.Actual
+	hold    model.Hold
+	oldHold *model.Hold // nil: there was none
+}
+
+// acquire takes holds for needs in one VG and brings their volumes to the wanted mode,
+// verified. On any failure everything this call changed is undone, and the error says
+// why, naming the holder. The caller undoes what it took in other VGs.
+func (m *Manager) acquire(ctx context.Context, t taker, vg string, needs []model.Need) (all []taken, err error) {
+	leave, err := m.enterVG(ctx, vg)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	// From here on the operation runs to its end, even if the hook has gone: the caller
+	// then undoes it as a whole.
+	ctx = context.WithoutCancel(ctx)
+
+	before, err := m.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := before.usable(vg); err != nil {
+		return nil, err
+	}
+	all, change, err := m.claim(t, vg, needs, before)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.applyClaim(ctx, vg, all, change, before); err != nil {
+		m.undo(ctx, vg, all)
+		return nil, err
+	}
+	return all, nil
+}
+
+// claim checks the needs against the holds of other guests on this host (rule 1: a volume
+// that is written belongs to one guest) and puts the holds into memory.
+func (m *Manager) claim(t taker, vg string, needs []model.Need, before local) ([]taken, store.HoldChange, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range needs {
+		if err := m.conflict(t.owner, n); err != nil {
+			return nil, store.HoldChange{}, err
+		}
+		if a := before.ofVolume(n.Volume); a.Orphan {
+			return nil, store.HoldChange{}, api.NewError(api.KindLocking, fmt.Sprintf(
+				"the lock of %s is orphaned on this host (lvmlockd died under it); start lvmlockd with '--adopt 1', or reboot this host", n.Volume.Name()))
+		}
+	}
+	all := make([]taken, 0, len(needs))
+	var change store.HoldChange
+	for _, n := range needs {
+		k := holdKey{t.owner, n.Volume.ID}
+		tk := taken{vg: vg, volume: n.Volume, before: before.ofVolume(n.Volume)}
+		h := model.Hold{
+			Owner: t.owner, Guest: t.guest, Volume: n.Volume.ID, LockLV: n.Volume.LockLV, Name: n.Volume.Name(),
+			Role: n.Role, Mode: n.Role.Mode(), Phase: model.PhaseHeld, BootID: m.BootID, Attempt: t.attempt, Since: m.Now().UnixMilli(),
+		}
+		if old, ok := m.holds[k]; ok {
+			tk.oldHold = &old
+			if old.Phase == model.PhaseHeld {
+				h.Since = old.Since
+			}
+		}
+		tk.hold = h
+		m.holds[k] = h
+		all = append(all, tk)
+		change.Put = append(change.Put, h)
+	}
+	return all, change, nil
+}
+
+// conflict must be called with m.mu held.
+func (m *Manager) conflict(owner string, n model.Need) error {
+	for _, h := range m.holds {
+		if h.Volume != n.Volume.ID || h.Owner == owner || h.Phase == model.PhaseEnding {
+			continue
+		}
+		if n.Role.Mode() != model.ModeEX && h.Mode != model.ModeEX {
+			continue
+		}
+		if h.Owner == model.OwnerOperator {
+			return api.NewError(api.KindHeld, fmt.Sprintf("%s is held on this host by an operator (virtlvm activate); run 'virtlvm deactivate %s' first", h.Name, h.Name))
+		}
+		return api.NewError(api.KindHeld, fmt.Sprintf("%s is used on this host (%s) by guest %s as a %s disk; stop that guest, or take the disk out of one of the two", h.Name, m.Host, show(h.Guest), h.Role))
+	}
+	return nil
+}
+
+// applyClaim runs what is missing: one lvchange per mode, each verified.
+func (m *Manager) applyClaim(ctx context.Context, vg string, all []taken, change store.HoldChange, before local) error {
+	wanting := map[model.LockMode][]model.Volume{}
+	for _, t := range all {
+		if want := t.hold.Wanted(); !before.ofVolume(t.volume).Is(want) {
+			wanting[want] = append(wanting[want], t.volume)
+		}
+	}
+	if len(wanting) == 0 {
+		// Nothing to run, but the intent must be on disk before the guest starts.
+		if err := m.Journal.ChangeHolds(ctx, change); err != nil {
+			return err
+		}
+		return nil
+	}
+	for _, mode := range []model.LockMode{model.ModeEX, model.ModeSH} {
+		vols := wanting[mode]
+		if len(vols) == 0 {
+			continue
+		}
+		e, err := m.begin(ctx, "activate", lvm.ActivateCmd(mode, names(vols)...), vols, change, journalled)
+		if err != nil {
+			return err
+		}
+		change = store.HoldChange{}
+		if err := m.verify(ctx, e, mode, vols); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verify looks whether every volume is as the command should have made it, and concludes
+// the command. Exit code 0 is no proof, and a failure may have changed some of them.
+func (m *Manager) verify(ctx context.Context, e *effect, want model.LockMode, vols []model.Volume) error {
+	if e.timedOut() {
+		m.conclude(ctx, e, false, "unknown until the command ends", store.HoldChange{})
+		return api.NewError(api.KindUnknown, fmt.Sprintf("%v; what became of it is looked at when it ends", e.err))
+	}
+	after, err := m.look(ctx)
+	if err != nil {
+		m.conclude(ctx, e, false, "could not be observed: "+err.Error(), store.HoldChange{})
+		return err
+	}
+	var wrong []model.Volume
+	for _, v := range vols {
+		if !after.ofVolume(v).Is(want) {
+			wrong = append(wrong, v)
+		}
+	}
+	m.conclude(ctx, e, len(wrong) == 0, after.describe(vols), store.HoldChange{})
+	if len(wrong) == 0 {
+		return nil
+	}
+	return m.explain(ctx, e, wrong, after)
+}
+
+// undo brings back what an acquire found, newest first. It is called with the VG's turn.
+func (m *Manager) undo(ctx context.Context, vg string, all []taken) {
+	var change store.HoldChange
+	m.mu.Lock()
+	for i := len(all) - 1; i >= 0; i-- {
+		t := all[i]
+		k := holdKey{t.hold.Owner, t.volume.ID}
+		if t.oldHold != nil {
+			m.holds[k] = *t.oldHold
+			change.Put = append(change.Put, *t.oldHold)
+			continue
+		}
+		if t.before.Is(model.ModeOff) {
+			// The ensure loop deactivates it and tries again where that fails now.
+			h := t.hold
+			h.Phase = model.PhaseEnding
+			m.holds[k] = h
+			change.Put = append(change.Put, h)
+			continue
+		}
+		delete(m.holds, k)
+		change.Delete = append(change.Delete, t.hold)
+	}
+	m.mu.Unlock()
+	m.persist(ctx, change)
+	m.restoreModes(ctx, all)
+	m.ensureLocked(ctx, vg)
+}
+
+// restoreModes converts back volumes that were active in another mode before.
+func (m *Manager) restoreModes(ctx context.Context, all []taken) {
+	now, err := m.look(ctx)
+	if err != nil {
+		m.Log.Error("cannot look at volumes to undo an activation", "err", err)
+		return
+	}
+	for _, t := range all {
+		back := t.before.Lock
+		if !t.before.Active || t.before.Orphan || back == model.ModeOff || now.ofVolume(t.volume) == t.before {
+			continue
+		}
+		vols := []model.Volume{t.volume}
+		e, err := m.begin(ctx, "activate", lvm.ActivateCmd(back, names(vols)...), vols, store.HoldChange{}, bestEffort)
+		if err != nil {
+			continue
+		}
+		if err := m.verify(ctx, e, back, vols); err != nil {
+			m.Log.Error("cannot undo a conversion", "volume", t.volume.Name(), "back_to", back, "err", err)
+		}
+	}
+}
+
+// explain turns a failed command into the one line an administrator reads.
+func (m *Manager) explain(ctx context.Context, e *effect, wrong []model.Volume, after local) error {
+	var le *lvm.Error
+	if errors.As(e.err, &le) {
+		for _, v := range wrong {
+			if f, ok := le.Of(v.Name()); ok {
+				return m.explainFailure(ctx, v, f, le)
+			}
+		}
+		return api.NewError(le.Kind(), fmt.Sprintf("%s: %v", wrong[0].Name(), le))
+	}
+	if e.err != nil {
+		return api.NewError(kindOf(e.err), fmt.Sprintf("%s: %v", wrong[0].Name(), e.err))
+	}
+	return api.NewError(api.KindLocking, fmt.Sprintf("LVM said that %s is activated, but it is: %s; see 'virtlvm command %d'",
+		wrong[0].Name(), after.ofVolume(wrong[0]), e.id))
+}
+
+func names(vols []model.Volume) []string {
+	all := make([]string, 0, len(vols))
+	for _, v := range vols {
+		all = append(all, v.Name())
+	}
+	return all
+}

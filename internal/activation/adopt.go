@@ -1,0 +1,146 @@
+package activation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"virtlvm/internal/domain"
+	"virtlvm/internal/guests"
+	"virtlvm/internal/model"
+	"virtlvm/internal/store"
+)
+
+// adopt gives holds to guests that run without them - they ran before virtlvm did, passed
+// by break-glass, or were given a disk while running - and ends the holds of disks that
+// were taken away. The ensure loop then takes what locks are missing; a refusal there is an
+// alarm. all: also look at guests whose disks have not changed.
+func (m *Manager) adopt(ctx context.Context, snap guests.Snapshot, all bool) {
+	for _, uuid := range sortedKeys(snap.ByUUID) {
+		g := snap.ByUUID[uuid]
+		if g.Alive != guests.Alive {
+			continue
+		}
+		topic := "guest " + g.Name
+		d, err := domain.ParseStatus(g.XML)
+		if err != nil {
+			m.problem(topic, fmt.Errorf("cannot read the disks of running guest %s: %w", show(g.Name), err))
+			continue
+		}
+		key := disksKey(d)
+		if m.isAdopted(uuid, key) && !all {
+			continue
+		}
+		err = m.adoptGuest(ctx, g, d)
+		m.problem(topic, err)
+		if err == nil {
+			m.setAdopted(uuid, key)
+		}
+	}
+	m.forgetAdopted(snap)
+}
+
+func (m *Manager) adoptGuest(ctx context.Context, g guests.Guest, d *domain.Domain) error {
+	// The first step only: libvirt has found the chain, and a running guest's headers
+	// change under us.
+	found, err := m.next(ctx, m.walks(d))
+	if err != nil {
+		return fmt.Errorf("running guest %s is not protected: %w", show(g.Name), err)
+	}
+	needs, err := mergeNeeds(found)
+	if err != nil {
+		return fmt.Errorf("running guest %s is not protected: %w", show(g.Name), err)
+	}
+	var change store.HoldChange
+	var conflict error
+	m.mu.Lock()
+	if m.inflight[g.UUID] > 0 {
+		m.mu.Unlock()
+		return nil
+	}
+	wanted := map[model.VolumeID]bool{}
+	for _, n := range needs {
+		wanted[n.Volume.ID] = true
+		k := holdKey{g.UUID, n.Volume.ID}
+		if h, ok := m.holds[k]; ok && h.Phase == model.PhaseHeld && h.Mode.Covers(n.Role.Mode()) {
+			continue
+		}
+		if err := m.conflict(g.UUID, n); err != nil {
+			conflict = fmt.Errorf("ALARM: running guest %s is not protected: %w", show(g.Name), err)
+			continue
+		}
+		h := model.Hold{
+			Owner: g.UUID, Guest: g.Name, Volume: n.Volume.ID, LockLV: n.Volume.LockLV, Name: n.Volume.Name(), Role: n.Role, Mode: n.Role.Mode(),
+			Phase: model.PhaseHeld, BootID: m.BootID, Attempt: model.Attempt{Seen: true, AnsweredMillis: m.uptimeMillis()}, Since: m.Now().UnixMilli(),
+		}
+		m.holds[k] = h
+		change.Put = append(change.Put, h)
+		m.Log.Info("adopted a volume of a running guest", "guest", g.Name, "volume", h.Name, "mode", h.Mode)
+	}
+	// Only a quiet guest's XML says what it has: jobs add and remove images on the way.
+	if quiet(g) {
+		for k, h := range m.holds {
+			if k.owner == g.UUID && h.Phase == model.PhaseHeld && h.Attempt.Seen && !wanted[k.volume] {
+				h.Phase, h.Since = model.PhaseEnding, m.Now().UnixMilli()
+				m.holds[k] = h
+				change.Put = append(change.Put, h)
+				m.Log.Info("a running guest no longer has a volume", "guest", g.Name, "volume", h.Name)
+			}
+		}
+	}
+	m.mu.Unlock()
+	m.persist(ctx, change)
+	return conflict
+}
+
+// disksKey tells whether the disks of a guest have changed.
+func disksKey(d *domain.Domain) string {
+	var b strings.Builder
+	for _, disk := range d.Disks {
+		for _, im := range disk.Images() {
+			fmt.Fprintf(&b, "%s %s\n", im.Source, im.Role)
+		}
+	}
+	return b.String()
+}
+
+func (m *Manager) isAdopted(uuid, key string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last, ok := m.adopted[uuid]
+	return ok && last == key
+}
+
+func (m *Manager) setAdopted(uuid, key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.adopted[uuid] = key
+}
+
+func (m *Manager) forgetAdopted(snap guests.Snapshot) {
+	var gone []string
+	m.mu.Lock()
+	for uuid := range m.adopted {
+		if _, ok := snap.ByUUID[uuid]; !ok {
+			delete(m.adopted, uuid)
+		}
+	}
+	running := map[string]bool{}
+	for _, g := range snap.ByUUID {
+		running["guest "+g.Name] = true
+	}
+	for topic := range m.report.general {
+		if strings.HasPrefix(topic, "guest ") && !running[topic] {
+			gone = append(gone, topic)
+		}
+	}
+	m.mu.Unlock()
+	for _, topic := range gone {
+		m.problem(topic, nil)
+	}
+}
+
+// quiet: libvirt is doing nothing with the guest that could change its disks.
+func quiet(g guests.Guest) bool {
+	return (g.Job.Async == "" || g.Job.Async == "none") && (g.Job.Type == "" || g.Job.Type == "none") && !g.BlockJobs
+}

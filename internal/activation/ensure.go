@@ -1,0 +1,257 @@
+package activation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+
+	"virtlvm/internal/lvm"
+	"virtlvm/internal/model"
+	"virtlvm/internal/store"
+)
+
+// job is one held volume, what its holds want together, and what there is.
+type job struct {
+	volume model.Volume // from the holds: ids, names, lock
+	holds  []model.Hold
+	want   model.LockMode
+	have   model.Actual
+}
+
+// ensureVG brings the held volumes of one VG to what their holds want. What cannot be
+// done now is reported and tried again at the next look.
+func (m *Manager) ensureVG(ctx context.Context, vg string) {
+	leave, err := m.enterVG(ctx, vg)
+	if err != nil {
+		m.reportVG(vg, err)
+		return
+	}
+	defer leave()
+	m.ensureLocked(context.WithoutCancel(ctx), vg)
+}
+
+// ensureLocked is ensureVG with the VG's turn taken.
+func (m *Manager) ensureLocked(ctx context.Context, vg string) {
+	m.mu.Lock()
+	stuckErr := m.stuckError(vg, m.queue(vg))
+	m.mu.Unlock()
+	if stuckErr != nil {
+		m.reportVG(vg, stuckErr)
+		return
+	}
+	now, err := m.look(ctx)
+	if err != nil {
+		m.reportVG(vg, err)
+		return
+	}
+	jobs := m.jobs(vg, now)
+	m.settle(ctx, jobs)
+	todo := map[model.LockMode][]job{}
+	for _, j := range jobs {
+		if !j.done() && j.due() {
+			todo[j.want] = append(todo[j.want], j)
+		}
+	}
+	if err := now.usable(vg); err != nil {
+		// Deactivating now would lose the device and keep the lease: wait.
+		m.reportVG(vg, err)
+		m.reportJobs(jobs, err)
+		return
+	}
+	m.reportVG(vg, nil)
+	m.ensureOff(ctx, todo[model.ModeOff])
+	m.ensureOn(ctx, model.ModeEX, todo[model.ModeEX])
+	m.ensureOn(ctx, model.ModeSH, todo[model.ModeSH])
+	if now, err = m.look(ctx); err != nil {
+		m.reportVG(vg, err)
+		return
+	}
+	jobs = m.jobs(vg, now)
+	m.settle(ctx, jobs)
+	m.reportJobs(m.jobs(vg, now), nil)
+}
+
+// jobs groups the holds of a VG by volume.
+func (m *Manager) jobs(vg string, now local) []job {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	byVolume := map[model.VolumeID]*job{}
+	for _, h := range m.holds {
+		hvg, lv, _ := strings.Cut(h.Name, "/")
+		if hvg != vg {
+			continue
+		}
+		j := byVolume[h.Volume]
+		if j == nil {
+			j = &job{volume: model.Volume{ID: h.Volume, VG: hvg, LV: lv, LockLV: h.LockLV}, want: model.ModeOff}
+			byVolume[h.Volume] = j
+		}
+		j.holds = append(j.holds, h)
+		j.want = j.want.Max(h.Wanted())
+	}
+	all := make([]job, 0, len(byVolume))
+	for _, j := range byVolume {
+		j.have = now.ofVolume(j.volume)
+		all = append(all, *j)
+	}
+	sort.Slice(all, func(a, b int) bool { return all[a].volume.Name() < all[b].volume.Name() })
+	return all
+}
+
+// done: as wanted. An orphaned lock is never done.
+func (j job) done() bool { return j.have.Is(j.want) }
+
+// due: a start that is still being decided takes its locks by itself, and one that never
+// became a QEMU gets none.
+func (j job) due() bool {
+	if j.want == model.ModeOff {
+		return true
+	}
+	for _, h := range j.holds {
+		if h.Phase != model.PhaseEnding && (h.Attempt.Seen || h.Owner == model.OwnerOperator) {
+			return true
+		}
+	}
+	return false
+}
+
+// settle forgets the ending holds of volumes that are off, or that another hold needs.
+func (m *Manager) settle(ctx context.Context, jobs []job) {
+	var change store.HoldChange
+	m.mu.Lock()
+	for _, j := range jobs {
+		if j.want == model.ModeOff && !j.done() {
+			continue
+		}
+		for _, h := range j.holds {
+			k := holdKey{h.Owner, h.Volume}
+			if cur, ok := m.holds[k]; ok && h.Phase == model.PhaseEnding && cur.Phase == model.PhaseEnding {
+				delete(m.holds, k)
+				change.Delete = append(change.Delete, h)
+			}
+		}
+	}
+	m.mu.Unlock()
+	m.persist(ctx, change)
+}
+
+// ensureOff deactivates with one command, and knows that exit code 0 is no proof.
+func (m *Manager) ensureOff(ctx context.Context, jobs []job) {
+	vols := m.ours(ctx, jobs)
+	if len(vols) == 0 {
+		return
+	}
+	e, err := m.begin(ctx, "deactivate", lvm.DeactivateCmd(names(vols)...), vols, store.HoldChange{}, bestEffort)
+	if err != nil {
+		return
+	}
+	if err := m.verify(ctx, e, model.ModeOff, vols); err != nil {
+		m.noteFailure(vols, err)
+	}
+}
+
+// ours keeps the volumes whose device still carries the name we know: after a rename the
+// old name may belong to somebody else's volume.
+func (m *Manager) ours(ctx context.Context, jobs []job) []model.Volume {
+	if len(jobs) == 0 {
+		return nil
+	}
+	devices, err := m.LVM.Devices()
+	if err != nil {
+		m.Log.Error("cannot read devices", "err", err)
+		return nil
+	}
+	var vols []model.Volume
+	for _, j := range jobs {
+		v := j.volume
+		dev, active := devices[v.ID.DMUUID()]
+		if active && dev.Name != lvm.MapperName(v.VG, v.LV) || !active {
+			if v, err = m.renamed(ctx, v); err != nil {
+				m.noteFailure([]model.Volume{j.volume}, err)
+				continue
+			}
+		}
+		vols = append(vols, v)
+	}
+	return vols
+}
+
+// renamed finds a volume's name now by its uuid and corrects its holds.
+func (m *Manager) renamed(ctx context.Context, v model.Volume) (model.Volume, error) {
+	inv, err := m.inventory(ctx, v.VG)
+	if err != nil {
+		return v, err
+	}
+	if inv != nil {
+		for _, now := range inv.byName {
+			if now.ID == v.ID {
+				m.rename(ctx, v.ID, now.Name())
+				return now, nil
+			}
+		}
+	}
+	return v, fmt.Errorf("volume %s (uuid %s) is no longer there", v.Name(), v.ID.LV)
+}
+
+func (m *Manager) rename(ctx context.Context, id model.VolumeID, name string) {
+	var change store.HoldChange
+	m.mu.Lock()
+	for k, h := range m.holds {
+		if h.Volume == id && h.Name != name {
+			h.Name = name
+			m.holds[k] = h
+			change.Put = append(change.Put, h)
+		}
+	}
+	m.mu.Unlock()
+	m.persist(ctx, change)
+}
+
+// ensureOn takes the locks that running guests need and do not have: one command per
+// volume, because one refusal must not keep the others waiting, and each is an alarm.
+func (m *Manager) ensureOn(ctx context.Context, mode model.LockMode, jobs []job) {
+	for _, v := range m.ours(ctx, jobs) {
+		if mode == model.ModeEX && !m.convertible(ctx, v) {
+			continue
+		}
+		vols := []model.Volume{v}
+		e, err := m.begin(ctx, "activate", lvm.ActivateCmd(mode, names(vols)...), vols, store.HoldChange{}, bestEffort)
+		if err != nil {
+			continue
+		}
+		if err := m.verify(ctx, e, mode, vols); err != nil {
+			m.noteFailure(vols, err)
+		}
+	}
+}
+
+// convertible: a shared lock becomes exclusive only without another live shared holder;
+// a convert that must fail disturbs the others' lease for a moment.
+func (m *Manager) convertible(ctx context.Context, v model.Volume) bool {
+	now, err := m.look(ctx)
+	if err != nil || now.ofVolume(v).Lock != model.ModeSH {
+		return err == nil
+	}
+	inv, err := m.inventory(ctx, v.VG)
+	if err != nil || inv == nil {
+		return false
+	}
+	known, ok := inv.byName[v.LV]
+	if !ok {
+		return false
+	}
+	holders, err := m.Leases.Holders(ctx, v.VG, known.LeaseOffset, known.LockLV)
+	if err != nil {
+		m.noteFailure([]model.Volume{v}, fmt.Errorf("cannot read its lease: %w", err))
+		return false
+	}
+	for _, h := range holders {
+		if !h.Self {
+			m.noteFailure([]model.Volume{v}, errors.New("held "+m.holderText(h)+"; taken exclusively when that ends"))
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,178 @@
+package activation
+
+import (
+	"context"
+	"strings"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/guests"
+	"virtlvm/internal/model"
+	"virtlvm/internal/store"
+)
+
+// notice takes a call that must never fail: it only makes us look.
+func (m *Manager) notice(ctx context.Context, call api.HookCall) {
+	uuid := call.UUID
+	if uuid == "" {
+		uuid = m.uuidOf(call.Guest)
+	}
+	sameBoot := call.Stamp.BootID == m.BootID
+	switch {
+	case uuid == "" || !sameBoot:
+	case call.Op == "stopped" && !call.Spooled:
+		// libvirt still restores ownership of the disks before it calls `release`.
+		m.mu.Lock()
+		m.stopping[uuid] = m.Now()
+		m.mu.Unlock()
+		return
+	case call.Op == "release" || call.Op == "stopped":
+		m.mu.Lock()
+		m.released[uuid] = max(m.released[uuid], call.Stamp.UptimeMillis)
+		delete(m.stopping, uuid)
+		m.mu.Unlock()
+		if call.Op == "release" && !call.Spooled {
+			// Wait, so that the volumes are free when virsh returns.
+			m.judge(ctx, uuid)
+			m.ensureGuest(ctx, uuid)
+			return
+		}
+	}
+	m.Kick()
+}
+
+// uuidOf finds a guest's uuid from its holds, where an event came without a readable XML.
+func (m *Manager) uuidOf(guest string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, h := range m.holds {
+		if h.Guest == guest && k.owner != model.OwnerOperator {
+			return k.owner
+		}
+	}
+	return ""
+}
+
+// fate is what becomes of a hold after a look at the guests.
+type fate int
+
+const (
+	keep   fate = iota
+	seen        // its QEMU runs
+	ending      // its guest is gone
+)
+
+// judge looks which guests run and ends the holds of those that do not; only: one
+// guest's uuid, or "" for all.
+func (m *Manager) judge(ctx context.Context, only string) {
+	snap, err := m.Guests.Observe()
+	m.problem("guests", err)
+	if err != nil {
+		return // unknown is never gone
+	}
+	m.judgeBy(ctx, snap, only)
+}
+
+func (m *Manager) judgeBy(ctx context.Context, snap guests.Snapshot, only string) {
+	var change store.HoldChange
+	m.mu.Lock()
+	for k, h := range m.holds {
+		if k.owner == model.OwnerOperator || h.Phase != model.PhaseHeld || only != "" && k.owner != only {
+			continue
+		}
+		switch m.fateOf(h, snap) {
+		case seen:
+			delete(m.goneAt, k.owner)
+			if h.Attempt.Seen {
+				continue
+			}
+			h.Attempt.Seen = true
+		case ending:
+			h.Phase, h.Since = model.PhaseEnding, m.Now().UnixMilli()
+		default:
+			continue
+		}
+		m.holds[k] = h
+		change.Put = append(change.Put, h)
+	}
+	m.mu.Unlock()
+	m.persist(ctx, change)
+}
+
+// fateOf must be called with m.mu held. A hold ends only on evidence: its QEMU was there
+// and is gone, its start was ended by libvirt or never became a QEMU.
+func (m *Manager) fateOf(h model.Hold, snap guests.Snapshot) fate {
+	if m.inflight[h.Owner] > 0 {
+		return keep
+	}
+	_, listed := snap.ByUUID[h.Owner]
+	switch snap.Liveness(h.Owner, h.Guest) {
+	case guests.Alive:
+		return seen
+	case guests.Unknown:
+		return keep
+	case guests.Gone:
+	}
+	if since, ok := m.stopping[h.Owner]; ok && m.Now().Sub(since) < startGrace {
+		return keep
+	}
+	answered := h.Attempt.AnsweredMillis
+	if at, ok := m.released[h.Owner]; ok && answered > 0 && at >= answered {
+		return ending
+	}
+	if listed { // QEMU gone, status file not: libvirtd is down, or about to call us
+		since, ok := m.goneAt[h.Owner]
+		if !ok {
+			since = m.Now()
+			m.goneAt[h.Owner] = since
+		}
+		if m.Now().Sub(since) > startGrace {
+			return ending
+		}
+		return keep
+	}
+	switch {
+	case h.Attempt.Seen, answered == 0: // gone, or the daemon died before the verdict
+		return ending
+	case h.Attempt.LibvirtdPID != 0 && h.Attempt.LibvirtdStart != 0 && !m.Alive(h.Attempt.LibvirtdPID, h.Attempt.LibvirtdStart):
+		return ending
+	case answered > 0 && m.uptimeMillis()-answered > startGrace.Milliseconds():
+		return ending
+	}
+	return keep
+}
+
+// end moves held holds to ending.
+func (m *Manager) end(ctx context.Context, which func(model.Hold) bool) {
+	var change store.HoldChange
+	m.mu.Lock()
+	for k, h := range m.holds {
+		if h.Phase == model.PhaseHeld && which(h) {
+			h.Phase, h.Since = model.PhaseEnding, m.Now().UnixMilli()
+			m.holds[k] = h
+			change.Put = append(change.Put, h)
+		}
+	}
+	m.mu.Unlock()
+	m.persist(ctx, change)
+}
+
+// ensureGuest brings the VGs of a guest's holds to what is wanted.
+func (m *Manager) ensureGuest(ctx context.Context, uuid string) {
+	for _, vg := range m.heldVGs(uuid) {
+		m.ensureVG(ctx, vg)
+	}
+}
+
+// heldVGs are the VGs with holds of an owner, "" for all.
+func (m *Manager) heldVGs(owner string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	vgs := map[string]bool{}
+	for k, h := range m.holds {
+		if owner == "" || k.owner == owner {
+			vg, _, _ := strings.Cut(h.Name, "/")
+			vgs[vg] = true
+		}
+	}
+	return sortedKeys(vgs)
+}

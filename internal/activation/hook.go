@@ -1,0 +1,281 @@
+package activation
+
+import (
+	"context"
+	"fmt"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/domain"
+	"virtlvm/internal/model"
+	"virtlvm/internal/store"
+)
+
+// Hook decides one call of the libvirt hook. ctx ends when the hook has gone: what was
+// done for a start is then undone, because the verdict cannot reach libvirt.
+func (m *Manager) Hook(ctx context.Context, call api.HookCall) api.HookVerdict {
+	d, parseErr := parseCall(&call)
+	id, journalErr := m.Journal.AddHookCall(ctx, call)
+	c := &cause{text: fmt.Sprintf("hook %s %s", call.Op, show(call.Guest)), hookCall: id, record: id != 0}
+	work := withCause(ctx, c)
+	if !api.Verdicting(call.Op) || call.Bypassed || call.Spooled {
+		m.notice(work, call)
+		v := store.HookVerdict{Verdict: store.VerdictNoted}
+		if call.Bypassed {
+			v.Verdict = store.VerdictBypassed
+			m.Log.Warn("BREAK GLASS: a guest passes without virtlvm", "guest", call.Guest, "op", call.Op)
+		}
+		m.finishCall(ctx, id, v, c, store.HoldChange{})
+		return api.HookVerdict{Allow: true}
+	}
+	err := parseErr
+	if err == nil {
+		err = journalErr
+	}
+	m.arrive(call.UUID)
+	if err == nil {
+		err = m.decide(work, call, d)
+	}
+	answered := m.answered(call.UUID, err == nil)
+	v := store.HookVerdict{Verdict: store.VerdictAllowed}
+	answer := api.HookVerdict{Allow: true}
+	if err != nil {
+		answer = api.HookVerdict{Message: refusal(call.Op, call.Guest, err)}
+		v = store.HookVerdict{Verdict: store.VerdictRefused, Message: answer.Message}
+		m.Log.Warn("refused", "op", call.Op, "guest", call.Guest, "reason", answer.Message, "hook_call", id)
+	}
+	if err == nil && ctx.Err() != nil {
+		m.abandon(context.WithoutCancel(work), d.UUID)
+		v = store.HookVerdict{Verdict: store.VerdictGone, Message: "the hook had gone before the verdict; what was done for it is undone"}
+	}
+	m.finishCall(ctx, id, v, c, answered)
+	if call.Op == "started" {
+		m.Kick() // its QEMU is there to be seen
+	}
+	return answer
+}
+
+// parseCall reads the domain where there is one, and completes the call's uuid.
+func parseCall(call *api.HookCall) (*domain.Domain, error) {
+	if len(call.XML) == 0 && call.UUID != "" {
+		return nil, api.NewError(api.KindBadRequest, "the domain XML is empty")
+	}
+	d, err := domain.Parse(call.XML)
+	if err != nil {
+		return nil, api.NewError(api.KindBadRequest, err.Error())
+	}
+	call.UUID = d.UUID
+	return d, nil
+}
+
+func (m *Manager) finishCall(ctx context.Context, id int64, v store.HookVerdict, c *cause, holds store.HoldChange) {
+	if id == 0 {
+		return
+	}
+	if err := m.Journal.FinishHookCall(context.WithoutCancel(ctx), id, v, c.take(), holds); err != nil {
+		m.setDirty()
+		m.Log.Error("cannot journal the end of a hook call", "hook_call", id, "err", err)
+	}
+}
+
+// decide makes the verdict on a call that libvirt waits for.
+func (m *Manager) decide(ctx context.Context, call api.HookCall, d *domain.Domain) error {
+	select {
+	case <-m.ready:
+	case <-ctx.Done():
+		return api.NewError(api.KindUnknown, "virtlvmd has not finished its first look at this host; see 'virtlvm status' and try again")
+	}
+	switch call.Op {
+	case "migrate":
+		return m.checkMigrate(ctx, d)
+	case "restore":
+		return nil // `prepare` follows and takes the volumes
+	}
+	t := taker{owner: d.UUID, guest: call.Guest, attempt: model.Attempt{LibvirtdPID: call.Stamp.LibvirtdPID, LibvirtdStart: call.Stamp.LibvirtdStart}}
+	if call.Op != "prepare" && m.holdsAll(d) {
+		return nil
+	}
+	return m.acquireDomain(ctx, t, m.walks(d))
+}
+
+// arrive marks a start as being decided: its holds are not judged meanwhile.
+func (m *Manager) arrive(uuid string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inflight[uuid]++
+	delete(m.stopping, uuid)
+}
+
+// answered ends arrive. An allowed start has startGrace from now to become a QEMU; its
+// holds are to be written together with the verdict.
+func (m *Manager) answered(uuid string, allowed bool) (change store.HoldChange) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inflight[uuid]--; m.inflight[uuid] == 0 {
+		delete(m.inflight, uuid)
+	}
+	if !allowed {
+		return change
+	}
+	for k, h := range m.holds {
+		if k.owner == uuid && h.Phase == model.PhaseHeld && !h.Attempt.Seen {
+			h.Attempt.AnsweredMillis = m.uptimeMillis()
+			m.holds[k] = h
+			change.Put = append(change.Put, h)
+		}
+	}
+	return change
+}
+
+// acquireDomain takes everything a guest needs, chain level by chain level, or nothing.
+func (m *Manager) acquireDomain(ctx context.Context, t taker, walks []walk) error {
+	var (
+		all    []taken
+		placed []located
+	)
+	err := func() error {
+		for {
+			found, err := m.next(ctx, walks)
+			if err != nil || len(found) == 0 {
+				return err
+			}
+			placed = append(placed, found...)
+			// Over all levels: a volume must not turn up twice in two of them either.
+			needs, err := mergeNeeds(placed)
+			if err != nil {
+				return err
+			}
+			got, err := m.acquireMissing(ctx, t, needs, all)
+			all = append(all, got...)
+			if err != nil {
+				return err
+			}
+		}
+	}()
+	if err != nil {
+		m.release(context.WithoutCancel(ctx), all)
+	}
+	return err
+}
+
+// acquireMissing acquires the needs that are not among those taken already, VG by VG.
+func (m *Manager) acquireMissing(ctx context.Context, t taker, needs []model.Need, have []taken) ([]taken, error) {
+	done := map[model.VolumeID]bool{}
+	for _, h := range have {
+		done[h.volume.ID] = true
+	}
+	byVG := map[string][]model.Need{}
+	for _, n := range needs {
+		if !done[n.Volume.ID] {
+			byVG[n.Volume.VG] = append(byVG[n.Volume.VG], n)
+		}
+	}
+	var all []taken
+	for _, vg := range sortedKeys(byVG) {
+		got, err := m.acquire(ctx, t, vg, byVG[vg])
+		if err != nil {
+			return all, err
+		}
+		all = append(all, got...)
+	}
+	return all, nil
+}
+
+// release undoes what a failed start took in each VG.
+func (m *Manager) release(ctx context.Context, all []taken) {
+	byVG := map[string][]taken{}
+	for _, t := range all {
+		byVG[t.vg] = append(byVG[t.vg], t)
+	}
+	for _, vg := range sortedKeys(byVG) {
+		leave, err := m.enterVG(ctx, vg)
+		if err != nil {
+			m.giveUp(ctx, byVG[vg]) // the VG is stuck: the ensure loop goes on when it is not
+			continue
+		}
+		m.undo(ctx, vg, byVG[vg])
+		leave()
+	}
+}
+
+func (m *Manager) giveUp(ctx context.Context, all []taken) {
+	var change store.HoldChange
+	m.mu.Lock()
+	for _, t := range all {
+		h := t.hold
+		h.Phase = model.PhaseEnding
+		m.holds[holdKey{h.Owner, h.Volume}] = h
+		change.Put = append(change.Put, h)
+	}
+	m.mu.Unlock()
+	m.persist(ctx, change)
+	m.Kick()
+}
+
+// abandon ends the holds of a start whose verdict nobody received.
+func (m *Manager) abandon(ctx context.Context, uuid string) {
+	m.end(ctx, func(h model.Hold) bool { return h.Owner == uuid && !h.Attempt.Seen })
+	m.ensureGuest(ctx, uuid)
+}
+
+// holdsAll reports whether every volume the XML names is held for the guest and active:
+// so it is at `start` and `started` after a good `prepare`, and nothing needs to be run.
+func (m *Manager) holdsAll(d *domain.Domain) bool {
+	devices, err := m.LVM.Devices()
+	if err != nil {
+		return false
+	}
+	m.mu.Lock()
+	byName := map[string]model.Hold{}
+	for k, h := range m.holds {
+		if k.owner == d.UUID && h.Phase == model.PhaseHeld {
+			byName[h.Name] = h
+		}
+	}
+	m.mu.Unlock()
+	for _, disk := range d.Disks {
+		for _, im := range disk.Images() {
+			ref, isLV, err := m.Disks.Resolver.Resolve(im.Source)
+			if err != nil {
+				return false
+			}
+			if !isLV {
+				continue
+			}
+			h, ok := byName[ref.VG+"/"+ref.LV]
+			if !ok || !h.Mode.Covers(im.Role.Mode()) {
+				return false
+			}
+			if _, active := devices[h.Volume.DMUUID()]; !active {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkMigrate lets an incoming migration pass only where nothing is held exclusively on
+// another host: sharing a volume between source and destination for the time of a live
+// migration needs the source's consent.
+func (m *Manager) checkMigrate(ctx context.Context, d *domain.Domain) error {
+	found, err := m.next(ctx, m.walks(d))
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		if !f.managed || f.Role.Mode() != model.ModeEX {
+			continue
+		}
+		v := f.need.Volume
+		holders, err := m.Leases.Holders(ctx, v.VG, v.LeaseOffset, v.LockLV)
+		if err != nil {
+			return api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who holds %s: %v", v.Name(), err))
+		}
+		for _, h := range holders {
+			if !h.Self {
+				return api.NewError(api.KindUnsupported, fmt.Sprintf(
+					"%s is held %s, and this version cannot move a running guest on exclusively held volumes; shut the guest down there and start it here", v.Name(), m.holderText(h)))
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+// Package activation decides which guest needs which volume in which mode on this host
+// (holds) and makes it so: plan, apply, verify, undo. It is the only code that changes
+// a lock or a device, and it owns only what a hold or a command of its own activated.
+//
+// Data flows one way: a hook call, an operator's command or a look at the running guests
+// changes holds; the volumes of a VG are then brought to what their holds want, one VG at
+// a time under that VG's queue. Events only say "look": the status files, the locks and
+// the devices decide.
+package activation
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/domain"
+	"virtlvm/internal/guests"
+	"virtlvm/internal/lease"
+	"virtlvm/internal/lvm"
+	"virtlvm/internal/model"
+	"virtlvm/internal/run"
+	"virtlvm/internal/store"
+)
+
+// Journal is what the engine needs of the database.
+type Journal interface {
+	Begin(context.Context, store.Intent, store.HoldChange) (int64, error)
+	Running(ctx context.Context, id int64, pid int, start uint64) error
+	Finish(context.Context, int64, store.Result, store.HoldChange) error
+	OpenCommands(context.Context) ([]store.OpenCommand, error)
+	Command(context.Context, int64) (api.Command, error)
+	AddQueries(context.Context, []store.Query) error
+
+	Holds(context.Context) ([]model.Hold, error)
+	ChangeHolds(context.Context, store.HoldChange) error
+	ReplaceHolds(context.Context, []model.Hold) error
+
+	AddHookCall(context.Context, api.HookCall) (int64, error)
+	FinishHookCall(context.Context, int64, store.HookVerdict, []store.Query, store.HoldChange) error
+	InterruptHookCalls(context.Context) error
+	Prune(ctx context.Context, before time.Time) (more bool, err error)
+	Health(context.Context) error
+}
+
+// LVM reads volume groups, volumes and devices.
+type LVM interface {
+	VGs(context.Context) ([]lvm.VG, error)
+	Inventory(ctx context.Context, vgs ...string) (vols []model.Volume, missing, unlocked []string, err error)
+	Devices() (map[string]lvm.Device, error)
+	OpenCounts(context.Context) (map[string]int, error)
+}
+
+// Leases reads who holds locks.
+type Leases interface {
+	Local(context.Context) (lease.Local, error)
+	Holders(ctx context.Context, vg string, offset int64, lvUUID string) ([]model.Holder, error)
+	HoldersAll(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error)
+}
+
+// Guests observes what runs here.
+type Guests interface {
+	Observe() (guests.Snapshot, error)
+}
+
+// Deps are everything the engine is given.
+type Deps struct {
+	Journal Journal
+	LVM     LVM
+	Leases  Leases
+	Guests  Guests
+	Disks   *domain.Walker // finds the volumes of a guest's disks
+	Runner  run.Runner     // runs what changes something; LVM and Leases read on their own
+	Log     *slog.Logger
+
+	Host   string // this host's name
+	BootID string
+	Now    func() time.Time
+	Uptime func() time.Duration                 // since boot
+	Alive  func(pid int, start uint64) bool     // is that process still there?
+	After  func(time.Duration) <-chan time.Time // default time.After
+
+	Settings func() Settings // read at each use, so that a reload takes effect
+}
+
+// Settings are the engine's share of the configuration.
+type Settings struct {
+	Scope          func(vg string) bool // is this VG ours to manage, by name
+	CommandTimeout time.Duration        // for one LVM command
+	BootWait       time.Duration        // a start waits so long for its VG's lockspace
+	LockstartRetry time.Duration
+	JournalKeep    time.Duration
+	BreakGlass     func() bool
+}
+
+// startGrace is how long a start that was answered may take to become a QEMU, and a QEMU
+// that is gone may keep its status file, before the hold ends by itself.
+const startGrace = 60 * time.Second
+
+type holdKey struct {
+	owner  string
+	volume model.VolumeID
+}
+
+// Manager is the engine of one host. Safe for concurrent use.
+type Manager struct {
+	Deps
+	started time.Time
+	ready   chan struct{} // closed after the first full look
+	kick    chan struct{} // something happened: look again
+
+	mu       sync.Mutex
+	holds    map[holdKey]model.Hold
+	dirty    bool                 // memory has what the database could not take
+	inflight map[string]int       // starts of a guest being decided, by uuid
+	released map[string]int64     // newest `release` of a guest, uptime in ms, by uuid
+	stopping map[string]time.Time // `stopped` came and `release` not yet, by uuid
+	goneAt   map[string]time.Time // when a guest with a status file was first seen without QEMU
+	adopted  map[string]string    // by uuid: the disks last adopted
+	own      map[int64]bool       // commands of this daemon that have not ended
+	vgs      map[string]*vgQueue
+	report   report
+	known    []lvm.VG // from the last full look
+}
+
+// New makes an engine. Load must be called before anything else.
+func New(d Deps) *Manager {
+	if d.After == nil {
+		d.After = time.After
+	}
+	return &Manager{
+		Deps:     d,
+		started:  d.Now(),
+		ready:    make(chan struct{}),
+		kick:     make(chan struct{}, 1),
+		holds:    map[holdKey]model.Hold{},
+		inflight: map[string]int{},
+		released: map[string]int64{},
+		stopping: map[string]time.Time{},
+		adopted:  map[string]string{},
+		own:      map[int64]bool{},
+		goneAt:   map[string]time.Time{},
+		vgs:      map[string]*vgQueue{},
+		report:   newReport(),
+	}
+}
+
+// Kick asks for a look soon; it never blocks.
+func (m *Manager) Kick() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (m *Manager) uptimeMillis() int64 { return m.Uptime().Milliseconds() }
+
+// Pulse returns once the engine's lock could be taken: the watchdog's proof that it is
+// not deadlocked.
+func (m *Manager) Pulse() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+}

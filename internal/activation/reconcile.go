@@ -1,0 +1,193 @@
+package activation
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/guests"
+	"virtlvm/internal/model"
+	"virtlvm/internal/store"
+)
+
+// retryPauses are the waits between looks while something is not as wanted; the last one
+// repeats.
+var retryPauses = []time.Duration{
+	200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+}
+
+// Load reads the holds; those of an earlier boot are dropped, because a reboot deactivates
+// everything. Without a usable database it starts empty: Run finds out by looking.
+func (m *Manager) Load(ctx context.Context) {
+	all, err := m.Journal.Holds(ctx)
+	if err != nil {
+		m.Log.Error("cannot read the holds; what runs is found out by looking", "err", err)
+		m.setDirty()
+		return
+	}
+	var change store.HoldChange
+	m.mu.Lock()
+	for _, h := range all {
+		if h.BootID != m.BootID {
+			change.Delete = append(change.Delete, h)
+			continue
+		}
+		m.holds[holdKey{h.Owner, h.Volume}] = h
+	}
+	m.mu.Unlock()
+	if len(change.Delete) > 0 {
+		m.Log.Info("dropped holds of an earlier boot", "count", len(change.Delete))
+	}
+	m.persist(ctx, change)
+	if err := m.Journal.InterruptHookCalls(ctx); err != nil {
+		m.Log.Error("cannot close the hook calls of the last daemon", "err", err)
+	}
+}
+
+// Run looks and ensures until ctx ends: at once, when kicked, at every interval, and
+// sooner while something is not as wanted.
+func (m *Manager) Run(ctx context.Context, interval time.Duration) {
+	m.awaitLeftovers(ctx)
+	m.pass(ctx, true)
+	m.resolveLeftovers(ctx)
+	close(m.ready)
+	m.Log.Info("first look done")
+	tries, lastFull := 0, m.Now()
+	for {
+		pause := interval
+		if m.restless() {
+			pause = min(interval, retryPauses[min(tries, len(retryPauses)-1)])
+			tries++
+		} else {
+			tries = 0
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.kick:
+			tries = 0
+		case <-m.After(pause):
+		}
+		full := m.Now().Sub(lastFull) >= interval
+		if full {
+			lastFull = m.Now()
+		}
+		m.pass(ctx, full)
+		m.resolveLeftovers(ctx)
+	}
+}
+
+// restless: some volume is not as wanted, or a start or stop is under way that nobody
+// will tell us the end of.
+func (m *Manager) restless() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.report.unwanted) > 0 || len(m.stopping) > 0 || len(m.goneAt) > 0 {
+		return true
+	}
+	for _, h := range m.holds {
+		if h.Phase == model.PhaseEnding || h.Owner != model.OwnerOperator && !h.Attempt.Seen {
+			return true
+		}
+	}
+	return false
+}
+
+// pass is one look at everything. full: also what costs LVM commands without a reason.
+func (m *Manager) pass(ctx context.Context, full bool) {
+	m.flush(ctx)
+	m.problem("database", m.Journal.Health(ctx))
+	if full {
+		m.lookAtVGs(ctx)
+		m.prune(ctx)
+	}
+	snap, err := m.Guests.Observe()
+	m.problem("guests", err)
+	if err == nil {
+		var unread error
+		for _, u := range snap.Unknown {
+			unread = errors.Join(unread, errors.New("status file "+u.Path+" is not understood ("+u.Reason+"): its guest counts as running"))
+		}
+		m.problem("status files", unread)
+		m.adopt(ctx, snap, full)
+		m.judgeBy(ctx, snap, "")
+		m.forgetGone(snap.ByUUID)
+	}
+	for _, vg := range m.heldVGs("") {
+		m.ensureVG(ctx, vg)
+	}
+}
+
+// lookAtVGs refreshes what is known of the volume groups and starts lockspaces that the
+// boot did not.
+func (m *Manager) lookAtVGs(ctx context.Context) {
+	vgs, err := m.LVM.VGs(ctx)
+	m.problem("volume groups", err)
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	m.known = vgs
+	m.mu.Unlock()
+	now, err := m.look(ctx)
+	m.problem("locks", err)
+	if err != nil {
+		return
+	}
+	var lockd error
+	for _, vg := range vgs {
+		if ours, _ := m.managed(vg.Name, vg.LockType); !ours {
+			continue
+		}
+		if !now.locks.LockdRunning {
+			lockd = now.usable(vg.Name)
+		} else {
+			m.reportVG(vg.Name, now.usable(vg.Name))
+		}
+	}
+	m.problem("lvmlockd", lockd)
+}
+
+// prune forgets old rows, a little at a time.
+func (m *Manager) prune(ctx context.Context) {
+	keep := m.Settings().JournalKeep
+	for i := 0; i < 10 && keep > 0; i++ {
+		more, err := m.Journal.Prune(ctx, m.Now().Add(-keep))
+		if err != nil || !more {
+			return
+		}
+	}
+}
+
+// forgetGone drops what is remembered of guests that left no trace.
+func (m *Manager) forgetGone(running map[string]guests.Guest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uuid, since := range m.stopping {
+		if m.Now().Sub(since) > startGrace {
+			delete(m.stopping, uuid)
+		}
+	}
+	owners := map[string]bool{}
+	for k := range m.holds {
+		owners[k.owner] = true
+	}
+	for uuid := range m.goneAt {
+		if !owners[uuid] {
+			delete(m.goneAt, uuid)
+		}
+	}
+	for uuid := range m.released {
+		if _, ok := running[uuid]; !ok && !owners[uuid] {
+			delete(m.released, uuid)
+		}
+	}
+}
+
+// ReplaySpool takes events that the hook had to leave on disk. It must be called after
+// Load and before the socket is served, so that an old event is never taken for a new one.
+func (m *Manager) ReplaySpool(ctx context.Context, call api.HookCall) {
+	call.Spooled = true
+	m.Hook(ctx, call)
+}

@@ -1,0 +1,96 @@
+package activation
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/lvm"
+	"virtlvm/internal/model"
+)
+
+// explainFailure reads who holds a volume where LVM only says that somebody does.
+func (m *Manager) explainFailure(ctx context.Context, v model.Volume, f lvm.Failure, le *lvm.Error) error {
+	switch f.Kind {
+	case lvm.HeldElsewhere:
+		return m.explainHeld(ctx, v)
+	case lvm.SharedNotPossible:
+		return api.NewError(api.KindUnsupported, fmt.Sprintf("%s cannot be activated shared: LVM does not share volumes of type %s", v.Name(), f.Type))
+	case lvm.LockdDown:
+		return api.NewError(api.KindLocking, fmt.Sprintf("%s: lvmlockd is not running on this host; start it, with '--adopt 1' if it left orphaned locks", v.Name()))
+	default:
+	}
+	return api.NewError(le.Kind(), le.Error())
+}
+
+func (m *Manager) explainHeld(ctx context.Context, v model.Volume) error {
+	holders, err := m.Leases.Holders(ctx, v.VG, v.LeaseOffset, v.LockLV)
+	if err != nil {
+		return api.NewError(api.KindHeld, fmt.Sprintf("%s is locked by another host, and its lease cannot be read to tell which (%v)", v.Name(), err))
+	}
+	var others []string
+	for _, h := range holders {
+		if h.Self {
+			continue
+		}
+		others = append(others, m.holderText(h))
+	}
+	if len(others) == 0 {
+		return api.NewError(api.KindHeld, fmt.Sprintf("%s was locked by another host a moment ago, and its lease is free now; try again", v.Name()))
+	}
+	text := fmt.Sprintf("%s is held %s", v.Name(), strings.Join(others, " and "))
+	for _, h := range holders {
+		if h.State == model.HostLive && !h.Self {
+			return api.NewError(api.KindHeld, fmt.Sprintf("%s; stop the guest that uses it there, or run 'lvchange -an %s' on %s if nothing does", text, v.Name(), h.Label()))
+		}
+	}
+	return api.NewError(api.KindHeld, text+"; never force the lock")
+}
+
+func (m *Manager) holderText(h model.Holder) string {
+	mode := "exclusively"
+	if h.Mode == model.ModeSH {
+		mode = "shared"
+	}
+	text := fmt.Sprintf("%s by %s", mode, h.Label())
+	if h.State == model.HostLive {
+		return text
+	}
+	text += fmt.Sprintf(", a host that is not renewing its leases (sanlock: %s)", h.State)
+	if h.FreeIn > 0 {
+		in := time.Duration(h.FreeIn) * time.Second
+		text += fmt.Sprintf("; sanlock frees it in about %s, at %s: try again then", in, m.Now().Add(in).Format("15:04:05"))
+	}
+	return text
+}
+
+// refusal is the line libvirt shows: which operation, on which guest, and why not.
+func refusal(op, guest string, err error) string {
+	verb := map[string]string{"migrate": "migrate", "restore": "restore", "attach": "attach"}[op]
+	if verb == "" {
+		verb = "start"
+	}
+	return fmt.Sprintf("cannot %s %s: %s", verb, show(guest), oneLine(err.Error()))
+}
+
+// show quotes a guest's name where it would not be read as one word: its owner may have
+// typed anything.
+func show(name string) string {
+	for _, r := range name {
+		if !unicode.IsPrint(r) || unicode.IsSpace(r) || strings.ContainsRune(`"'`, r) {
+			return strconv.Quote(name)
+		}
+	}
+	if name == "" || !isValid(name) {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
+func isValid(s string) bool { return strings.ToValidUTF8(s, "") == s }
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,0 +1,123 @@
+package activation
+
+import (
+	"sort"
+	"strings"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/model"
+)
+
+// report is what the last looks found that is not as it should be. Guarded by Manager.mu.
+type report struct {
+	unwanted map[model.VolumeID]api.Unwanted
+	reasons  map[model.VolumeID]string // last failure of a volume
+	vgs      map[string]string         // by VG: why it cannot be worked on
+	general  map[string]string         // by topic
+}
+
+func newReport() report {
+	return report{
+		unwanted: map[model.VolumeID]api.Unwanted{},
+		reasons:  map[model.VolumeID]string{},
+		vgs:      map[string]string{},
+		general:  map[string]string{},
+	}
+}
+
+// problem notes or (err nil) clears something that is wrong with this host; it is logged
+// when it changes.
+func (m *Manager) problem(topic string, err error) {
+	m.mu.Lock()
+	old := m.report.general[topic]
+	if err == nil {
+		delete(m.report.general, topic)
+	} else {
+		m.report.general[topic] = oneLine(err.Error())
+	}
+	now := m.report.general[topic]
+	m.mu.Unlock()
+	switch {
+	case now != "" && now != old:
+		m.Log.Warn("problem", "topic", topic, "problem", now)
+	case now == "" && old != "":
+		m.Log.Info("problem solved", "topic", topic)
+	}
+}
+
+func (m *Manager) reportVG(vg string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		delete(m.report.vgs, vg)
+		return
+	}
+	m.report.vgs[vg] = oneLine(err.Error())
+}
+
+func (m *Manager) noteFailure(vols []model.Volume, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, v := range vols {
+		text := oneLine(err.Error())
+		if m.report.reasons[v.ID] != text {
+			m.Log.Warn("a volume is not as wanted", "volume", v.Name(), "reason", text)
+		}
+		m.report.reasons[v.ID] = text
+	}
+}
+
+// reportJobs makes the list of volumes that are not in their wanted mode.
+func (m *Manager) reportJobs(jobs []job, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, j := range jobs {
+		if j.done() {
+			delete(m.report.unwanted, j.volume.ID)
+			delete(m.report.reasons, j.volume.ID)
+			continue
+		}
+		u, known := m.report.unwanted[j.volume.ID]
+		if !known {
+			u.Since = m.Now()
+		}
+		u.Volume, u.Wanted, u.Actual = j.volume.Name(), string(j.want), j.have.String()
+		u.Guest = guestsOf(j.holds)
+		u.Reason = m.report.reasons[j.volume.ID]
+		if err != nil {
+			u.Reason = oneLine(err.Error())
+		}
+		m.report.unwanted[j.volume.ID] = u
+	}
+	// Volumes without a hold any more want nothing.
+	held := map[model.VolumeID]bool{}
+	for _, h := range m.holds {
+		held[h.Volume] = true
+	}
+	for id := range m.report.unwanted {
+		if !held[id] {
+			delete(m.report.unwanted, id)
+			delete(m.report.reasons, id)
+		}
+	}
+}
+
+func guestsOf(holds []model.Hold) string {
+	seen := map[string]bool{}
+	for _, h := range holds {
+		seen[h.Guest] = true
+	}
+	return strings.Join(sortedKeys(seen), ", ")
+}
+
+// pendingList is the report's unwanted volumes by name.
+func (m *Manager) pendingList() []api.Unwanted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]api.Unwanted, 0, len(m.report.unwanted))
+	for _, u := range m.report.unwanted {
+		all = append(all, u)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Volume < all[j].Volume })
+	return all
+}

@@ -1,0 +1,99 @@
+package activation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/run"
+)
+
+// vgQueue lets one change at a time into a VG: LVM takes the VG lock anyway, and what is
+// read before a change must still be true when it is made.
+type vgQueue struct {
+	turn  chan struct{} // holds one token
+	stuck *stuck        // guarded by Manager.mu
+}
+
+// stuck is an LVM command that passed its deadline and has not ended.
+type stuck struct {
+	command string
+	pid     int
+	since   time.Time
+}
+
+// queue must be called with m.mu held.
+func (m *Manager) queue(vg string) *vgQueue {
+	q := m.vgs[vg]
+	if q == nil {
+		q = &vgQueue{turn: make(chan struct{}, 1)}
+		q.turn <- struct{}{}
+		m.vgs[vg] = q
+	}
+	return q
+}
+
+// enterVG waits for the VG's turn. It fails at once where an LVM command hangs on the VG:
+// the next one would hang behind it.
+func (m *Manager) enterVG(ctx context.Context, vg string) (leave func(), err error) {
+	m.mu.Lock()
+	q := m.queue(vg)
+	err = m.stuckError(vg, q)
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-q.turn:
+	case <-ctx.Done():
+		return nil, api.NewError(api.KindUnknown, fmt.Sprintf("%s is busy: another operation on it has not ended in time; see 'virtlvm commands' and try again", vg))
+	}
+	m.mu.Lock()
+	err = m.stuckError(vg, q)
+	m.mu.Unlock()
+	if err != nil {
+		q.turn <- struct{}{}
+		return nil, err
+	}
+	return func() { q.turn <- struct{}{} }, nil
+}
+
+// stuckError must be called with m.mu held.
+func (m *Manager) stuckError(vg string, q *vgQueue) error {
+	if q.stuck == nil {
+		return nil
+	}
+	return api.NewError(api.KindStuck, fmt.Sprintf("%s is stuck: %s", vg, q.stuck.text(m.Now())))
+}
+
+func (s *stuck) text(now time.Time) string {
+	return fmt.Sprintf("'%s' (pid %d) has not ended for %s; the storage, sanlock or lvmlockd hangs: check them, virtlvm goes on by itself when the command ends",
+		s.command, s.pid, now.Sub(s.since).Round(time.Second))
+}
+
+// markStuck notes a command that goes on beyond its deadline, until it ends; then
+// what it did is looked at.
+func (m *Manager) markStuck(vg string, te *run.TimeoutError, since time.Time) {
+	select {
+	case <-te.Done:
+		return // SIGTERM ended it
+	default:
+	}
+	s := &stuck{command: strings.Join(te.Argv, " "), pid: te.PID, since: since}
+	m.mu.Lock()
+	m.queue(vg).stuck = s
+	m.mu.Unlock()
+	m.Log.Error("an LVM command hangs; starts on its volume group are refused until it ends", "vg", vg, "command", s.command, "pid", s.pid)
+	go func() {
+		<-te.Done
+		m.mu.Lock()
+		if q := m.queue(vg); q.stuck == s {
+			q.stuck = nil
+		}
+		m.mu.Unlock()
+		m.Log.Info("the LVM command that hung has ended", "vg", vg, "command", s.command, "pid", s.pid)
+		m.Kick()
+	}()
+}

@@ -1,0 +1,136 @@
+package api
+
+import "time"
+
+// Status answers RouteStatus: this host at a glance.
+type Status struct {
+	Host       string       `json:"host"`
+	BootID     string       `json:"boot_id"`
+	Version    Version      `json:"version"`
+	Started    time.Time    `json:"started"`     // when the daemon started
+	Ready      bool         `json:"ready"`       // the first full look is done
+	BreakGlass bool         `json:"break_glass"` // guests start unprotected
+	Database   string       `json:"database"`    // "ok", or what is wrong with it
+	Lockd      string       `json:"lockd"`       // "ok", or what is wrong with lvmlockd or sanlock
+	VGs        []VG         `json:"vgs"`
+	Guests     int          `json:"guests"`  // running here
+	Holds      HoldCounts   `json:"holds"`   // holds on this host by mode
+	Pending    []Unwanted   `json:"pending"` // volumes not in their wanted mode
+	Problems   []string     `json:"problems"`
+	Spool      SpoolSummary `json:"spool"`
+}
+
+// SpoolSummary counts hook events waiting on disk.
+type SpoolSummary struct {
+	Waiting int `json:"waiting"` // not yet taken
+	Broken  int `json:"broken"`  // set aside because they could not be read
+}
+
+// HoldCounts counts holds by the lock mode they want.
+type HoldCounts struct {
+	Exclusive int `json:"exclusive"`
+	Shared    int `json:"shared"`
+	Ending    int `json:"ending"`
+}
+
+// Unwanted is a volume whose actual state is not the wanted one.
+type Unwanted struct {
+	Volume string    `json:"volume"` // "vg/lv"
+	Guest  string    `json:"guest,omitempty"`
+	Wanted string    `json:"wanted"` // "off", "sh", "ex"
+	Actual string    `json:"actual"` // "off", "sh", "ex", "dm without lock", "lock without dm", "unknown"
+	Since  time.Time `json:"since"`
+	Reason string    `json:"reason"` // why it is so, and what is tried next
+}
+
+// VG is a volume group as this host sees it.
+type VG struct {
+	Name      string `json:"name"`
+	UUID      string `json:"uuid"`
+	LockType  string `json:"lock_type"`       // "sanlock", "dlm", "none"
+	InScope   bool   `json:"in_scope"`        // managed by virtlvm
+	Lockspace string `json:"lockspace"`       // "started", "stopped", "unknown"
+	Stuck     string `json:"stuck,omitempty"` // what has not answered, and since when
+	Volumes   int    `json:"volumes"`
+	Held      int    `json:"held"` // volumes with a hold on this host
+}
+
+// Volume is one logical volume as this host sees it. Who holds it elsewhere comes from
+// the lease on disk.
+type Volume struct {
+	Name    string   `json:"name"` // "vg/lv"
+	UUID    string   `json:"uuid"` // LV uuid
+	Type    string   `json:"type"` // LVM segment type, such as "linear"
+	Size    int64    `json:"size"` // bytes
+	Wanted  string   `json:"wanted"`
+	Actual  string   `json:"actual"` // see Unwanted.Actual
+	Open    bool     `json:"open"`   // open on this host
+	Holders []Holder `json:"holders"`
+	Known   string   `json:"known"` // how holders are known: "lease", "unknown"
+	Guests  []string `json:"guests"`
+	Note    string   `json:"note,omitempty"` // something an administrator should know
+}
+
+// Holder is a host that holds a volume's lock.
+type Holder struct {
+	Host   string `json:"host"` // name, or "host_id N" where no name is known
+	HostID int    `json:"host_id"`
+	Mode   string `json:"mode"`  // "sh", "ex"
+	State  string `json:"state"` // "live", "fail", "dead", "unknown"
+	// FreeIn is the time until sanlock frees a silent host's lease, in seconds;
+	// 0 when the host is live or it is not known.
+	FreeIn int `json:"free_in,omitempty"`
+}
+
+// Guest is a guest that runs here or has holds here.
+type Guest struct {
+	Name    string      `json:"name"`
+	UUID    string      `json:"uuid"`
+	State   string      `json:"state"` // libvirt's state, "gone", or "unknown"
+	PID     int         `json:"pid"`
+	Job     string      `json:"job,omitempty"` // libvirt's async job, such as "migration out"
+	Volumes []GuestDisk `json:"volumes"`
+	Note    string      `json:"note,omitempty"`
+}
+
+// GuestDisk is a volume that a guest uses.
+type GuestDisk struct {
+	Volume string `json:"volume"` // "vg/lv"
+	Role   string `json:"role"`   // "writable", "shareable", "readonly", "backing", "mirror"
+	Phase  string `json:"phase"`  // hold phase: "held", "ending"
+	Wanted string `json:"wanted"`
+	Actual string `json:"actual"`
+}
+
+// Command is a row of the journal.
+type Command struct {
+	ID       int64     `json:"id"`
+	Kind     string    `json:"kind"`  // "activate", "deactivate", "query", ...
+	State    string    `json:"state"` // see model.CommandState
+	Argv     []string  `json:"argv"`
+	Targets  []string  `json:"targets"` // "vg/lv", ...
+	HookCall int64     `json:"hook_call,omitempty"`
+	Cause    string    `json:"cause"` // why it was run: "hook prepare vm1", "reconcile", "operator uid 0"
+	Created  time.Time `json:"created"`
+	Finished time.Time `json:"finished,omitzero"`
+	ExitCode int       `json:"exit_code"` // of the program; -1 when it did not run or did not end
+	Stderr   string    `json:"stderr,omitempty"`
+	Error    string    `json:"error,omitempty"`   // our reading of the failure
+	Outcome  string    `json:"outcome,omitempty"` // what was observed afterwards
+	PID      int       `json:"pid,omitempty"`
+}
+
+// HookRecord is one hook call as the daemon saw it.
+type HookRecord struct {
+	ID       int64         `json:"id"`
+	Guest    string        `json:"guest"`
+	UUID     string        `json:"uuid"`
+	Op       string        `json:"op"`
+	SubOp    string        `json:"sub_op"`
+	Extra    string        `json:"extra"`
+	Received time.Time     `json:"received"`
+	Duration time.Duration `json:"duration"` // nanoseconds; 0 while it runs
+	Verdict  string        `json:"verdict"`  // "running", "allowed", "refused", "noted", "bypassed", "gone", "interrupted"
+	Message  string        `json:"message,omitempty"`
+	Spooled  bool          `json:"spooled"`
+}

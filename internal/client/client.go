@@ -1,0 +1,118 @@
+// Package client is the Go client of virtlvmd's API over a unix socket. Every error is
+// an *api.Error that tells an administrator in one line what to do.
+package client
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"virtlvm/internal/api"
+)
+
+// Options say where the daemon listens.
+type Options struct {
+	// Socket takes every request. Empty: api.SocketPath, with ReadOnlySocket set to
+	// api.ReadOnlySocketPath if that is empty too.
+	Socket string
+	// ReadOnlySocket is tried for requests that only look, when Socket cannot be
+	// opened. Empty: there is none.
+	ReadOnlySocket string
+}
+
+// Client talks to one daemon. Safe for concurrent use. The deadline of a call is that of
+// its context.
+type Client struct {
+	look, change *door
+}
+
+// New makes a client. It opens no connection.
+func New(o Options) *Client {
+	if o.Socket == "" {
+		o.Socket = api.SocketPath
+		if o.ReadOnlySocket == "" {
+			o.ReadOnlySocket = api.ReadOnlySocketPath
+		}
+	}
+	look := []string{o.Socket}
+	if o.ReadOnlySocket != "" {
+		look = append(look, o.ReadOnlySocket)
+	}
+	// Two pools of connections: a request that changes something must never go out on a
+	// connection to the read-only socket.
+	return &Client{look: newDoor(look), change: newDoor([]string{o.Socket})}
+}
+
+// Close drops idle connections.
+func (c *Client) Close() {
+	c.look.http.CloseIdleConnections()
+	c.change.http.CloseIdleConnections()
+}
+
+// Version asks the daemon for its version.
+func (c *Client) Version(ctx context.Context) (api.Version, error) {
+	return get[api.Version](ctx, c, api.RouteVersion, nil)
+}
+
+// Status asks for this host at a glance.
+func (c *Client) Status(ctx context.Context) (api.Status, error) {
+	return get[api.Status](ctx, c, api.RouteStatus, nil)
+}
+
+// Volumes lists volumes, of one volume group where vg is not empty.
+func (c *Client) Volumes(ctx context.Context, vg string) ([]api.Volume, error) {
+	query := url.Values{}
+	if vg != "" {
+		query.Set("vg", vg)
+	}
+	return get[[]api.Volume](ctx, c, api.RouteVolumes, query)
+}
+
+// Guests lists the guests that run or have holds here.
+func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
+	return get[[]api.Guest](ctx, c, api.RouteGuests, nil)
+}
+
+// Commands lists the journal, newest first. limit 0: as many as the daemon thinks fit.
+// before 0: from the newest; else only rows with a smaller id.
+func (c *Client) Commands(ctx context.Context, limit int, before int64) ([]api.Command, error) {
+	query := limited(limit)
+	if before > 0 {
+		query.Set("before", strconv.FormatInt(before, 10))
+	}
+	return get[[]api.Command](ctx, c, api.RouteCommands, query)
+}
+
+// Command asks for one row of the journal.
+func (c *Client) Command(ctx context.Context, id int64) (api.Command, error) {
+	return get[api.Command](ctx, c, strings.Replace(api.RouteCommand, "{id}", strconv.FormatInt(id, 10), 1), nil)
+}
+
+// Hooks lists the hook calls received, newest first, of one guest where guest is not
+// empty. limit as in Commands.
+func (c *Client) Hooks(ctx context.Context, limit int, guest string) ([]api.HookRecord, error) {
+	query := limited(limit)
+	if guest != "" {
+		query.Set("guest", guest)
+	}
+	return get[[]api.HookRecord](ctx, c, api.RouteHooks, query)
+}
+
+// Activate activates a volume on this host for an operator and waits for the outcome.
+func (c *Client) Activate(ctx context.Context, req api.VolumeRequest) (api.Command, error) {
+	return post[api.Command](ctx, c, api.RouteActivate, req)
+}
+
+// Deactivate ends an operator's activation and waits for the outcome.
+func (c *Client) Deactivate(ctx context.Context, req api.VolumeRequest) (api.Command, error) {
+	return post[api.Command](ctx, c, api.RouteDeactivate, req)
+}
+
+func limited(limit int) url.Values {
+	query := url.Values{}
+	if limit > 0 {
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	return query
+}

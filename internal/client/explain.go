@@ -1,0 +1,47 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"syscall"
+
+	"virtlvm/internal/api"
+)
+
+// explain turns a failure of the connection into an *api.Error with the fix.
+//
+// Before the connection stood, nothing was asked: the daemon is unreachable. After it,
+// a request that changes something may have been carried out: the outcome is unknown.
+func (d *door) explain(ctx context.Context, method string, err error) error {
+	var dial *dialError
+	if errors.As(err, &dial) && ctx.Err() == nil {
+		return dial.explain()
+	}
+	why := "broke off the connection"
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		why = "did not answer in time"
+	case errors.Is(ctx.Err(), context.Canceled):
+		why = "was not waited for"
+	}
+	if method == http.MethodGet || dial != nil {
+		return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd %s; see `systemctl status virtlvmd`", why))
+	}
+	return api.NewError(api.KindUnknown, fmt.Sprintf("virtlvmd %s, so the outcome is not known: it may still go on; look with `virtlvm commands`", why))
+}
+
+func (e *dialError) explain() error {
+	switch {
+	case errors.Is(e.err, fs.ErrPermission):
+		return api.NewError(api.KindForbidden, fmt.Sprintf("may not open %s: run as root or as a member of its group", e.socket))
+	case errors.Is(e.err, fs.ErrNotExist):
+		return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd cannot be reached: there is no %s; run `systemctl start virtlvmd.socket virtlvmd.service`", e.socket))
+	case errors.Is(e.err, syscall.ECONNREFUSED):
+		return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd cannot be reached: nobody listens on %s; run `systemctl restart virtlvmd.socket virtlvmd.service`", e.socket))
+	}
+	return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd cannot be reached: %v; see `systemctl status virtlvmd.socket virtlvmd.service`", e.Error()))
+}

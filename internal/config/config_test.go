@@ -1,0 +1,247 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestLoadMissingFileIsDefault(t *testing.T) {
+	cfg, err := Load(filepath.Join(t.TempDir(), "none.toml"))
+	require.NoError(t, err)
+	assert.Equal(t, Default(), cfg)
+}
+
+func TestLoadRefusesWhatIsNotAConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Load(dir)
+	require.ErrorContains(t, err, "cannot read configuration")
+
+	big := filepath.Join(dir, "big.toml")
+	require.NoError(t, os.WriteFile(big, []byte(strings.Repeat("#", maxSize+1)), 0o600))
+	_, err = Load(big)
+	require.ErrorContains(t, err, "larger than")
+}
+
+func TestLoadReadsFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "virtlvm.toml")
+	require.NoError(t, os.WriteFile(path, []byte("[hook]\ndeadline = \"5s\"\n"), 0o600))
+	cfg, err := Load(path)
+	require.NoError(t, err)
+	want := Default()
+	want.Hook.Deadline = 5 * time.Second
+	assert.Equal(t, want, cfg)
+
+	require.NoError(t, os.WriteFile(path, []byte("hook = 1\n"), 0o600))
+	_, err = Load(path)
+	var problems *Error
+	require.ErrorAs(t, err, &problems)
+	assert.Equal(t, path, problems.Problems[0].File)
+}
+
+func TestParseEveryKey(t *testing.T) {
+	cfg, err := Parse("virtlvm.toml", []byte(`
+reconcile = { interval = "2s" }
+journal.keep = "1h"
+
+[scope]
+volume_groups = ["vg_san", "VG+2.x-y_z"]
+exclude = [
+  "vg_local", # a comment
+]
+[hook]
+deadline = "10m"
+[lvm]
+timeout = "1s"
+lockstart_retry = "1.5s"
+[boot]
+wait = "0s"
+[log]
+level = "warn"
+[paths]
+state_dir = "/a"
+run_dir = "/b"
+libvirt_run = "/c"
+pool_dirs = []
+proc = "/d"
+sys = "/e"
+dev = "/f"
+root = "/g"
+tools = ["/h", "/i"]
+break_glass = "/j"
+socket_group = ""
+`))
+	require.NoError(t, err)
+	assert.Equal(t, &Config{
+		Scope:     Scope{VolumeGroups: []string{"vg_san", "VG+2.x-y_z"}, Exclude: []string{"vg_local"}},
+		Hook:      Hook{Deadline: 10 * time.Minute},
+		LVM:       LVM{Timeout: time.Second, LockstartRetry: 1500 * time.Millisecond},
+		Boot:      Boot{Wait: 0},
+		Reconcile: Reconcile{Interval: 2 * time.Second},
+		Journal:   Journal{Keep: time.Hour},
+		Log:       Log{Level: slog.LevelWarn},
+		Paths: Paths{
+			StateDir: "/a", RunDir: "/b", LibvirtRun: "/c", PoolDirs: []string{}, Proc: "/d", Sys: "/e",
+			Dev: "/f", Root: "/g", Tools: []string{"/h", "/i"}, BreakGlass: "/j", SocketGroup: "",
+		},
+	}, cfg)
+}
+
+func TestParseRefuses(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       []string
+	}{
+		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, log, lvm, paths, reconcile, scope`}},
+		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, log, lvm, paths, reconcile, scope`}},
+		{"unknown key", "[lvm]\n\ntime_out = \"1s\"", []string{`c.toml:3: unknown key "time_out" in [lvm]; known: timeout, lockstart_retry`}},
+		{"key with a newline", "[lvm]\n\"a\\nb\" = 1", []string{`c.toml:2: unknown key "a\nb" in [lvm]; known: timeout, lockstart_retry`}},
+		{"no section", "hook = 60", []string{`c.toml:1: hook must be a section: write [hook] on a line of its own`}},
+		{"array of sections", "[[hook]]", []string{`c.toml:1: hook must be a section: write [hook] on a line of its own`}},
+		{"duration without quotes", "[hook]\ndeadline = 60", []string{`c.toml:2: hook.deadline: must be a duration in quotes such as "90s" or "1h30m"`}},
+		{"duration without unit", "[hook]\ndeadline = \"60\"", []string{`c.toml:2: hook.deadline: "60" is not a duration; write one such as "90s" or "1h30m"`}},
+		{"duration too short", "[hook]\ndeadline = \"999ms\"", []string{`c.toml:2: hook.deadline: 999ms is out of range; allowed are 1s to 10m`}},
+		{"duration too long", "[hook]\ndeadline = \"10m1s\"", []string{`c.toml:2: hook.deadline: 10m1s is out of range; allowed are 1s to 10m`}},
+		{"negative duration", "[boot]\nwait = \"-1s\"", []string{`c.toml:2: boot.wait: -1s is out of range; allowed are 0s to 10m`}},
+		{"level", "[log]\nlevel = \"loud\"", []string{`c.toml:2: log.level: must be "debug", "info", "warn" or "error"`}},
+		{"level no text", "[log]\nlevel = 3", []string{`c.toml:2: log.level: must be "debug", "info", "warn" or "error"`}},
+		{"list no list", "[scope]\nexclude = \"vg\"", []string{`c.toml:2: scope.exclude: must be a list of texts such as ["a", "b"]`}},
+		{"list of numbers", "[scope]\nexclude = [\n\"vg\",\n1]", []string{`c.toml:4: scope.exclude: must be a list of texts such as ["a", "b"]`}},
+		{"list of lists", "[scope]\nexclude = [\n[]]", []string{`c.toml:2: scope.exclude: must be a list of texts such as ["a", "b"]`}},
+		{"element on its own line", "[scope]\nexclude = [\n \"vg\",\n \"-vg\"]", []string{`c.toml:4: scope.exclude: "-vg" is not a name of a volume group`}},
+		{"twice", "[scope]\nexclude = [\"vg\", \"vg\"]", []string{`c.toml:2: scope.exclude: "vg" is there twice`}},
+		{"in both lists", "[scope]\nexclude = [\"vg\"]\nvolume_groups = [\"a\",\n\"vg\"]", []string{`c.toml:4: scope.volume_groups: vg is in scope.exclude as well; keep it in one of the two`}},
+		{"relative path", "[paths]\nproc = \"proc\"", []string{`c.toml:2: paths.proc: "proc" is not an absolute path`}},
+		{"relative root", "[paths]\nroot = \"x\"", []string{`c.toml:2: paths.root: "x" is not an absolute path`}},
+		{"path no text", "[paths]\nproc = true", []string{`c.toml:2: paths.proc: must be a text in quotes`}},
+		{"path with NUL", "[paths]\ntools = [\"/a\\u0000\"]", []string{`c.toml:2: paths.tools: "/a\x00" is not an absolute path`}},
+		{"group", "[paths]\nsocket_group = \"a b\"", []string{`c.toml:2: paths.socket_group: "a b" is not a name of a group`}},
+		{"inline table", "hook = { deadline = 1 }", []string{`c.toml:1: hook.deadline: must be a duration in quotes such as "90s" or "1h30m"`}},
+		{
+			"everything is listed, in the order of the file",
+			"[lvm]\ntimeout = 1\n[hook]\nx = 1\n[log]\nlevel = \"\"\n[nope]\n",
+			[]string{
+				`c.toml:2: lvm.timeout: must be a duration in quotes such as "90s" or "1h30m"`,
+				`c.toml:4: unknown key "x" in [hook]; known: deadline`,
+				`c.toml:6: log.level: must be "debug", "info", "warn" or "error"`,
+				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, log, lvm, paths, reconcile, scope`,
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg, err := Parse("c.toml", []byte(tt.text))
+			assert.Nil(t, cfg)
+			var refused *Error
+			require.ErrorAs(t, err, &refused)
+			var got []string
+			for _, p := range refused.Problems {
+				got = append(got, p.String())
+			}
+			assert.Equal(t, tt.want, got)
+			assert.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+func TestParseSyntaxErrorsHaveALine(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text string
+		line int
+	}{
+		"garbage":           {"[hook]\n= 1", 2},
+		"open text":         {"[hook]\n\ndeadline = \"60s", 3},
+		"open list":         {"[scope]\nexclude = [\"a\"", 2},
+		"duplicate key":     {"[hook]\ndeadline = \"1s\"\ndeadline = \"2s\"", 3},
+		"duplicate section": {"[hook]\n[hook]", 2},
+		"not UTF-8":         {"[hook]\ndeadline = \"\xff\"", 2},
+		"binary":            {"\x00\x01", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse("c.toml", []byte(tt.text))
+			var refused *Error
+			require.ErrorAs(t, err, &refused)
+			require.Len(t, refused.Problems, 1)
+			assert.Equal(t, tt.line, refused.Problems[0].Line, err)
+			assert.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+func TestErrorIsOneLine(t *testing.T) {
+	one := &Error{Problems: []Problem{{"f", 1, "bad"}}}
+	assert.Equal(t, "f:1: bad", one.Error())
+	three := &Error{Problems: []Problem{{"f", 1, "bad"}, {"f", 2, "worse"}, {"f", 3, "worst"}}}
+	assert.Equal(t, "f:1: bad (and 2 more: run `virtlvm config check`)", three.Error())
+	assert.False(t, errors.Is(one, three))
+}
+
+func TestScopeIncludes(t *testing.T) {
+	assert.True(t, Scope{}.Includes("any"))
+	assert.False(t, Scope{Exclude: []string{"vg"}}.Includes("vg"))
+	assert.True(t, Scope{VolumeGroups: []string{"vg"}}.Includes("vg"))
+	assert.False(t, Scope{VolumeGroups: []string{"vg"}}.Includes("other"))
+}
+
+func TestShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", time.Second: "1s", 10 * time.Second: "10s", 70 * time.Second: "1m10s", 10 * time.Minute: "10m",
+		time.Hour: "1h", 70 * time.Minute: "1h10m", 720 * time.Hour: "720h", 100 * time.Millisecond: "100ms",
+	} {
+		assert.Equal(t, want, Short(d))
+	}
+}
+
+// The example file must show every key with its true default, and nothing else.
+func TestExampleFileIsComplete(t *testing.T) {
+	example, err := os.ReadFile("../../packaging/virtlvm.toml")
+	require.NoError(t, err)
+	cfg, err := Parse("virtlvm.toml", example)
+	require.NoError(t, err)
+	assert.Equal(t, Default(), cfg, "everything is commented out")
+
+	uncommented := regexp.MustCompile(`(?m)^#(\w+ = )`).ReplaceAll(example, []byte("$1"))
+	cfg, err = Parse("virtlvm.toml", uncommented)
+	require.NoError(t, err)
+	assert.Equal(t, Default(), cfg, "the defaults shown are the true ones")
+
+	section, found := "", map[string]bool{}
+	for _, line := range strings.Split(string(uncommented), "\n") {
+		if strings.HasPrefix(line, "[") {
+			section = strings.Trim(line, "[]")
+		} else if key, _, ok := strings.Cut(line, " = "); ok && !strings.HasPrefix(line, "#") {
+			found[section+"."+key] = true
+		}
+	}
+	man, err := os.ReadFile("../../packaging/man/virtlvm.toml.5")
+	require.NoError(t, err)
+	for _, s := range settings {
+		name := s.section + "." + s.key
+		assert.True(t, found[name], "%s is missing in the example file", name)
+		assert.Contains(t, string(man), fmt.Sprintf(".B %s\n", s.key), "%s is missing in virtlvm.toml(5)", name)
+	}
+	assert.Len(t, found, len(settings))
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("[hook]\ndeadline = \"1s\"\n"))
+	f.Add([]byte("scope = { exclude = [[], {a=1}, 'x'] }\n[a.b.\"c\\n\"]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		cfg, err := Parse("f", data)
+		if (cfg == nil) == (err == nil) {
+			t.Fatalf("cfg %v, err %v", cfg, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "\n") {
+			t.Fatalf("more than one line: %q", err)
+		}
+	})
+}

@@ -1,0 +1,205 @@
+// Package daemon wires virtlvmd together: configuration, sockets (from systemd or its
+// own), database, engine, server, signals and systemd's notifications.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"virtlvm/internal/activation"
+	"virtlvm/internal/api"
+	"virtlvm/internal/config"
+	"virtlvm/internal/guests"
+	"virtlvm/internal/server"
+	"virtlvm/internal/spool"
+	"virtlvm/internal/store"
+	"virtlvm/internal/version"
+)
+
+// stopPatience bounds a clean stop: what an LVM command has not finished by then goes on
+// without us and is looked at by the next daemon.
+const stopPatience = 30 * time.Second
+
+// Daemon is virtlvmd.
+type Daemon struct {
+	configPath string
+	config     atomic.Pointer[config.Config]
+	level      slog.LevelVar
+	log        *slog.Logger
+	store      *store.Store
+	engine     *activation.Manager
+	observer   *guests.Observer
+	servers    []*http.Server
+}
+
+// Run runs the daemon until SIGTERM or SIGINT. Errors: a configuration that is refused,
+// sockets that cannot be had, a database of a newer version.
+func Run(configPath string) error {
+	d := &Daemon{configPath: configPath}
+	d.log = newLogger(&d.level)
+	cfg, err := config.Load(configPath)
+	if err != nil {
+		return err
+	}
+	d.config.Store(cfg)
+	d.level.Set(cfg.Log.Level)
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	d.notify(sd.SdNotifyReady)
+	d.log.Info("ready", "version", version.Version, "commit", version.Commit, "schema", store.SchemaVersion())
+	for s := range signals {
+		if s == syscall.SIGHUP {
+			d.reload()
+			continue
+		}
+		break
+	}
+	return d.stop(cancel)
+}
+
+// start opens everything in the order that keeps old events from being taken for new
+// ones: holds, spool, then the sockets.
+func (d *Daemon) start(ctx context.Context) error {
+	cfg := d.config.Load()
+	for _, dir := range []string{cfg.Paths.StateDir, cfg.Paths.RunDir, d.outDir()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // sockets in it are for everybody; files in it have their own modes
+			// A full or read-only disk must not keep guests from being released.
+			d.log.Error("cannot make a directory", "err", err)
+		}
+	}
+	listeners, err := listen(cfg)
+	if err != nil {
+		return err
+	}
+	d.store = store.New(store.Options{
+		Path:   filepath.Join(cfg.Paths.StateDir, "virtlvm.db"),
+		Notice: func(text string) { d.log.Error("database", "notice", text) },
+	})
+	if err := d.store.Open(ctx); err != nil {
+		var newer *store.NewerSchemaError
+		if errors.As(err, &newer) {
+			return err
+		}
+		d.log.Error("no database: starts are refused until it works, guests that stop are released", "err", err)
+	}
+	if d.engine, err = d.newEngine(); err != nil {
+		return err
+	}
+	if err := d.writeHookSettings(); err != nil {
+		d.log.Error("cannot tell the hook its settings; it uses its defaults", "err", err)
+	}
+	d.engine.Load(ctx)
+	d.drainSpool(ctx)
+	d.serve(listeners)
+	d.background(ctx)
+	return nil
+}
+
+func (d *Daemon) serve(listeners map[net.Listener]bool) {
+	srv := server.New(server.Options{
+		Engine: d.engine, Journal: d.store, Log: d.log, Spool: d.countSpool,
+		Version: api.Version{
+			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
+			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor,
+		},
+	})
+	for l, writable := range listeners {
+		h := srv.HTTP(writable)
+		d.servers = append(d.servers, h)
+		go func() {
+			if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				d.log.Error("cannot serve a socket", "socket", l.Addr(), "err", err)
+			}
+		}()
+	}
+}
+
+// background starts what runs beside the server.
+func (d *Daemon) background(ctx context.Context) {
+	interval := d.config.Load().Reconcile.Interval
+	go d.engine.Run(ctx, interval)
+	go d.engine.StartLockspaces(ctx)
+	go d.watchSpool(ctx)
+	go d.watchdog(ctx)
+	changed := make(chan struct{}, 1)
+	go func() {
+		if err := d.observer.Watch(ctx, changed); err != nil && ctx.Err() == nil {
+			d.log.Error("cannot watch the guests; they are looked at periodically", "err", err)
+		}
+	}()
+	go func() {
+		for {
+			select {
+			case <-changed:
+				d.engine.Kick()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+}
+
+// stop ends cleanly: no new calls, running ones get their verdict, LVM commands finish
+// or are left recorded.
+func (d *Daemon) stop(cancel context.CancelFunc) error {
+	d.notify(sd.SdNotifyStopping)
+	d.log.Info("stopping")
+	ctx, done := context.WithTimeout(context.Background(), stopPatience)
+	defer done()
+	var err error
+	for _, s := range d.servers {
+		err = errors.Join(err, s.Shutdown(ctx))
+	}
+	cancel()
+	d.engine.Drain(ctx)
+	return errors.Join(err, d.store.Close())
+}
+
+// reload reads the configuration again. A bad one is refused and the old one stays.
+func (d *Daemon) reload() {
+	d.notify(reloading())
+	defer d.notify(sd.SdNotifyReady)
+	cfg, err := config.Load(d.configPath)
+	if err != nil {
+		d.log.Error("the configuration is refused; the old one stays", "err", err)
+		return
+	}
+	old := d.config.Load()
+	if fmt.Sprint(cfg.Paths) != fmt.Sprint(old.Paths) || cfg.Reconcile != old.Reconcile {
+		d.log.Warn("changes of [paths] and [reconcile] take effect at the next restart")
+		cfg.Paths = old.Paths
+	}
+	d.config.Store(cfg)
+	d.level.Set(cfg.Log.Level)
+	if err := d.writeHookSettings(); err != nil {
+		d.log.Error("cannot tell the hook its settings", "err", err)
+	}
+	d.engine.Kick()
+	d.log.Info("configuration reloaded", "file", d.configPath)
+}
+
+func (d *Daemon) countSpool() api.SpoolSummary {
+	l, err := spool.List(d.spoolDir())
+	if err != nil {
+		d.log.Warn("cannot list the spool", "err", err)
+	}
+	return api.SpoolSummary{Waiting: len(l.Waiting), Broken: len(l.Broken)}
+}

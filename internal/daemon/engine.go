@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"virtlvm/internal/activation"
+	"virtlvm/internal/api"
+	"virtlvm/internal/domain"
+	"virtlvm/internal/guests"
+	"virtlvm/internal/lease"
+	"virtlvm/internal/lvm"
+	"virtlvm/internal/run"
+	"virtlvm/internal/spool"
+)
+
+// newEngine wires the engine to this host.
+func (d *Daemon) newEngine() (*activation.Manager, error) {
+	cfg := d.config.Load()
+	bootID, err := os.ReadFile(filepath.Join(cfg.Paths.Proc, "sys/kernel/random/boot_id"))
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell this boot from the last: %w", err)
+	}
+	host, err := hostName()
+	if err != nil {
+		return nil, err
+	}
+	exec := run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
+	if _, err := exec.Sweep(); err != nil {
+		d.log.Warn("cannot remove old output files of LVM commands", "err", err)
+	}
+	boot := strings.TrimSpace(string(bootID))
+	looks := activation.Recorder{Runner: exec, Now: time.Now, BootID: boot}
+	d.observer = guests.New(cfg.Paths.LibvirtRun, cfg.Paths.Proc)
+	return activation.New(activation.Deps{
+		Journal: d.store,
+		LVM:     lvm.New(looks, cfg.Paths.Sys),
+		Leases:  lease.New(looks, cfg.Paths.Dev, monotonic),
+		Guests:  d.observer,
+		Disks: &domain.Walker{
+			Resolver:  &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
+			Inspector: &domain.Inspector{Runner: looks},
+		},
+		Runner:   exec,
+		Log:      d.log,
+		Host:     host,
+		BootID:   boot,
+		Now:      time.Now,
+		Uptime:   d.uptime,
+		Alive:    run.ProcessAlive,
+		Settings: d.settings,
+	}), nil
+}
+
+func (d *Daemon) settings() activation.Settings {
+	cfg := d.config.Load()
+	return activation.Settings{
+		Scope:          cfg.Scope.Includes,
+		CommandTimeout: cfg.LVM.Timeout,
+		BootWait:       cfg.Boot.Wait,
+		LockstartRetry: cfg.LVM.LockstartRetry,
+		JournalKeep:    cfg.Journal.Keep,
+		BreakGlass: func() bool {
+			_, err := os.Stat(cfg.Paths.BreakGlass)
+			return err == nil
+		},
+	}
+}
+
+func (d *Daemon) outDir() string   { return filepath.Join(d.config.Load().Paths.RunDir, "cmd") }
+func (d *Daemon) spoolDir() string { return filepath.Join(d.config.Load().Paths.StateDir, "spool") }
+
+// drainSpool takes the events that waited on disk.
+func (d *Daemon) drainSpool(ctx context.Context) {
+	taken, broken, err := spool.Drain(d.spoolDir(), func(call api.HookCall) error {
+		d.engine.ReplaySpool(ctx, call)
+		return nil
+	})
+	if err != nil {
+		d.log.Error("cannot read all spooled hook events", "err", err)
+	}
+	if taken+broken > 0 {
+		d.log.Info("took spooled hook events", "taken", taken, "set_aside_as_broken", broken)
+		d.engine.Kick()
+	}
+}
+
+// watchSpool takes events spooled while the daemon runs: a hook may give up on a daemon
+// that was only slow.
+func (d *Daemon) watchSpool(ctx context.Context) {
+	const pause = 5 * time.Second
+	ticks := time.NewTicker(pause)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ticks.C:
+			d.drainSpool(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// uptime is the time since boot as the hook stamps it: /proc/uptime, 10 ms resolution.
+func (d *Daemon) uptime() time.Duration {
+	data, err := os.ReadFile(filepath.Join(d.config.Load().Paths.Proc, "uptime"))
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(data), " ")
+	seconds, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// monotonic is the clock sanlock counts in: CLOCK_MONOTONIC, from boot without suspend.
+func monotonic() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}

@@ -1,0 +1,131 @@
+package lease
+
+import (
+	"context"
+	"slices"
+
+	"virtlvm/internal/model"
+)
+
+// Holders tells which hosts hold the lease of a volume, this one included: lvUUID is the
+// volume whose lock it is (of a thin volume the pool), offset its LeaseOffset. No holder
+// means that the lease is free: whatever cannot be read or understood, or is another
+// volume's lease, is an error of kind locking.
+//
+// An exclusive owner comes first. A host that has a shared row of its own and is the
+// owner too is in the middle of taking or converting the lock, which one look cannot
+// tell apart: it is listed once, as shared. An owner without a shared row of its own is
+// listed as exclusive even while others still have shared rows.
+//
+// Left out are leftovers: of hosts that sanlock calls dead, and of generations older than
+// the host's present one. A lease of a newer generation than the host table's is real:
+// the table may be one renewal old. A holder that the table does not know is kept, with
+// state unknown.
+func (r *Reader) Holders(ctx context.Context, vg string, offset int64, lvUUID string) ([]model.Holder, error) {
+	row, err := r.lease(ctx, vg, offset, lvUUID)
+	if err != nil {
+		return nil, about(err, "cannot read who holds volume %s of %s", lvUUID, vg)
+	}
+	named := candidates(row)
+	if len(named) == 0 {
+		return nil, nil
+	}
+	// The lease first and the hosts afterwards: a host that joins in between only gets a
+	// generation that is newer.
+	hosts, err := r.hosts(ctx, vg)
+	if err != nil {
+		return nil, about(err, "cannot read whether the holders of volume %s of %s live", lvUUID, vg)
+	}
+	return living(named, hosts), nil
+}
+
+// lease reads one lease and makes sure that it is the volume's.
+func (r *Reader) lease(ctx context.Context, vg string, offset int64, lvUUID string) (leaseRow, error) {
+	if offset <= 0 || lvUUID == "" {
+		return leaseRow{}, unclear("it has no lease of its own")
+	}
+	out, err := r.dump(ctx, vg, offset, leaseSize)
+	if err != nil {
+		return leaseRow{}, err
+	}
+	rows, err := parseDump(out, lockspacePrefix+vg)
+	if err != nil {
+		return leaseRow{}, err
+	}
+	if len(rows) != 1 {
+		return leaseRow{}, unclear("the disk has %d leases at offset %d", len(rows), offset)
+	}
+	if row := rows[0]; row.delta || row.offset != offset || row.resource != lvUUID {
+		return leaseRow{}, unclear("the lease at offset %d is that of %q at %d", offset, row.resource, row.offset)
+	}
+	return rows[0], nil
+}
+
+// HoldersAll reads the leases of several volumes of a VG at once; offsets are their
+// LeaseOffsets by the uuid of the volume whose lock it is. A volume whose lease was not
+// found where it should be is not in the answer: unknown, not free. It reads all that
+// lies between the first and the last lease, 1 MiB for each.
+func (r *Reader) HoldersAll(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error) {
+	var all []int64
+	for _, offset := range offsets {
+		if offset > 0 {
+			all = append(all, offset)
+		}
+	}
+	if len(all) == 0 {
+		return map[string][]model.Holder{}, nil
+	}
+	first, last := slices.Min(all), slices.Max(all)
+	out, err := r.dump(ctx, vg, first, last-first+leaseSize)
+	if err != nil {
+		return nil, about(err, "cannot read the leases of %s", vg)
+	}
+	rows, err := parseDump(out, lockspacePrefix+vg)
+	if err != nil {
+		return nil, about(err, "cannot read the leases of %s", vg)
+	}
+	hosts, err := r.hosts(ctx, vg)
+	if err != nil {
+		return nil, about(err, "cannot read whether the holders of volumes of %s live", vg)
+	}
+	found := map[string][]model.Holder{}
+	for _, row := range rows {
+		if offset, wanted := offsets[row.resource]; wanted && !row.delta && row.offset == offset {
+			found[row.resource] = living(candidates(row), hosts)
+		}
+	}
+	return found, nil
+}
+
+// candidates are the holders that a lease names.
+func candidates(row leaseRow) []model.Holder {
+	var named []model.Holder
+	owner := sharedRow{host: row.owner, gen: row.gen}
+	if row.timestamp != 0 && !slices.Contains(row.shared, owner) {
+		named = append(named, model.Holder{HostID: row.owner, Gen: row.gen, Mode: model.ModeEX})
+	}
+	for _, s := range row.shared {
+		named = append(named, model.Holder{HostID: s.host, Gen: s.gen, Mode: model.ModeSH})
+	}
+	return named
+}
+
+// living keeps the holders that are none of the leftovers that Holders speaks of.
+func living(named []model.Holder, hosts map[int]Host) []model.Holder {
+	var holders []model.Holder
+	for _, h := range named {
+		host, known := hosts[h.HostID]
+		h.State, h.Host, h.Self = model.HostUnknown, host.Name, host.Self
+		switch {
+		case known && h.Gen < host.Gen:
+			continue
+		case known && h.Gen == host.Gen:
+			if host.State == model.HostDead {
+				continue
+			}
+			h.State, h.FreeIn = host.State, host.FreeIn
+		}
+		holders = append(holders, h)
+	}
+	return holders
+}

@@ -1,0 +1,124 @@
+package lvm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"virtlvm/internal/api"
+)
+
+// report is what `--reportformat json` prints (lvmreport(7)). An old LVM prints it
+// without "log", a newer one with an empty or a filled one; it is not needed.
+type report struct {
+	Report []struct {
+		VG []row `json:"vg"`
+		LV []row `json:"lv"`
+	} `json:"report"`
+}
+
+// row is one row of a report, by field name.
+type row map[string]value
+
+// value is a field: text, or a bare number (format json_std).
+type value string
+
+// UnmarshalJSON takes numbers as they are written.
+func (v *value) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		var s string
+		if err := json.Unmarshal(data, &s); err != nil {
+			return err
+		}
+		*v = value(s)
+		return nil
+	}
+	var n json.Number
+	if err := json.Unmarshal(data, &n); err != nil {
+		return err
+	}
+	*v = value(n)
+	return nil
+}
+
+// parseReport finds the report in a program's output. Warnings before it (from LVM, or
+// from a helper it runs) and anything after it are skipped.
+func parseReport(program string, out []byte) (report, error) {
+	var rep report
+	err := errors.New("it has no JSON")
+	for rest := out; ; {
+		at := bytes.IndexByte(rest, '{')
+		if at < 0 {
+			break
+		}
+		var one report
+		// A warning may have a brace too: only an object with a report counts. The first
+		// error is about what most probably is the report.
+		failed := json.NewDecoder(bytes.NewReader(rest[at:])).Decode(&one)
+		if failed == nil && one.Report != nil {
+			return one, nil
+		}
+		if failed == nil {
+			failed = errors.New(`it has no "report"`)
+		}
+		if lineStart(rest, at) {
+			err = failed
+			break
+		}
+		rest = rest[at+1:]
+	}
+	return rep, api.WrapError(api.KindInternal, fmt.Sprintf("cannot understand the answer of %s: %v: %q", program, err, head(out)), err)
+}
+
+// lineStart reports whether only blanks stand before position at on its line.
+func lineStart(data []byte, at int) bool {
+	begin := bytes.LastIndexByte(data[:at], '\n') + 1
+	return len(bytes.TrimSpace(data[begin:at])) == 0
+}
+
+// text is a field's text; absent fields are empty.
+func (r row) text(field string) string { return strings.TrimSpace(string(r[field])) }
+
+// need is a field that must be there and not empty.
+func (r row) need(field string) (string, error) {
+	s := r.text(field)
+	if s == "" {
+		return "", fmt.Errorf("a row has no %s", field)
+	}
+	return s, nil
+}
+
+// bytes is a size in bytes; a trailing B is what an LVM without --nosuffix adds.
+func (r row) bytes(field string) (int64, error) {
+	s, err := r.need(field)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSuffix(s, "B"), "b"), 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%s is %q, which is no size in bytes", field, s)
+	}
+	return n, nil
+}
+
+// list is a field with comma-separated entries, nil when empty.
+func (r row) list(field string) []string {
+	var all []string
+	for _, s := range strings.Split(r.text(field), ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// hidden tells an internal volume: LVM shows its name in brackets.
+func hidden(name string) bool { return strings.HasPrefix(name, "[") }
+
+// bare is a name without the brackets of an internal volume.
+func bare(name string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
+}

@@ -1,0 +1,89 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"virtlvm/internal/api"
+)
+
+func (s *Server) version(*http.Request) (any, error) { return s.Version, nil }
+
+func (s *Server) status(r *http.Request) (any, error) {
+	st := s.Engine.Status(r.Context())
+	st.Version, st.Spool = s.Version, s.Spool()
+	return st, nil
+}
+
+func (s *Server) volumes(r *http.Request) (any, error) {
+	return s.Engine.Volumes(r.Context(), r.URL.Query().Get("vg"))
+}
+
+func (s *Server) guests(r *http.Request) (any, error) { return s.Engine.ListGuests(r.Context()) }
+
+func (s *Server) commands(r *http.Request) (any, error) {
+	limit, err := number(r, "limit", defaultLimit, maxLimit)
+	if err != nil {
+		return nil, err
+	}
+	before, err := number(r, "before", 0, 1<<62)
+	if err != nil {
+		return nil, err
+	}
+	return s.Journal.Commands(r.Context(), int(limit), before)
+}
+
+func (s *Server) command(r *http.Request) (any, error) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil || id <= 0 {
+		return nil, api.NewError(api.KindBadRequest, fmt.Sprintf("%q is not a command id", r.PathValue("id")))
+	}
+	return s.Journal.Command(r.Context(), id)
+}
+
+func (s *Server) hooks(r *http.Request) (any, error) {
+	limit, err := number(r, "limit", defaultLimit, maxLimit)
+	if err != nil {
+		return nil, err
+	}
+	return s.Journal.HookCalls(r.Context(), int(limit), r.URL.Query().Get("guest"))
+}
+
+func (s *Server) hook(r *http.Request) (any, error) {
+	var call api.HookCall
+	if err := decode(r, maxBody, &call); err != nil {
+		return nil, err
+	}
+	call.Spooled = false // only the daemon itself reads the spool
+	return s.Engine.Hook(r.Context(), call), nil
+}
+
+func (s *Server) activate(r *http.Request) (any, error) {
+	var req api.VolumeRequest
+	if err := decode(r, maxSmallBody, &req); err != nil {
+		return nil, err
+	}
+	return s.Engine.Activate(r.Context(), req, callerOf(r.Context()).String())
+}
+
+func (s *Server) deactivate(r *http.Request) (any, error) {
+	var req api.VolumeRequest
+	if err := decode(r, maxSmallBody, &req); err != nil {
+		return nil, err
+	}
+	return s.Engine.Deactivate(r.Context(), req, callerOf(r.Context()).String())
+}
+
+// number reads a query parameter between 0 and most.
+func number(r *http.Request, key string, otherwise, most int64) (int64, error) {
+	text := r.URL.Query().Get(key)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > most {
+		return 0, api.NewError(api.KindBadRequest, fmt.Sprintf("%s=%q is not a number from 0 to %d", key, text, most))
+	}
+	return n, nil
+}

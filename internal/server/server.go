@@ -1,0 +1,142 @@
+// Package server answers the API on the daemon's sockets: a declarative table says which
+// route needs which access; handlers only translate. No decision is made here.
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"virtlvm/internal/api"
+)
+
+// Engine is what the server serves.
+type Engine interface {
+	Hook(context.Context, api.HookCall) api.HookVerdict
+	Status(context.Context) api.Status
+	Volumes(ctx context.Context, vg string) ([]api.Volume, error)
+	ListGuests(context.Context) ([]api.Guest, error)
+	Activate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
+	Deactivate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
+}
+
+// Journal lists what happened.
+type Journal interface {
+	Commands(ctx context.Context, limit int, before int64) ([]api.Command, error)
+	Command(ctx context.Context, id int64) (api.Command, error)
+	HookCalls(ctx context.Context, limit int, guest string) ([]api.HookRecord, error)
+}
+
+// Options are what a Server is given.
+type Options struct {
+	Engine  Engine
+	Journal Journal
+	Version api.Version
+	// Spool counts the waiting and the broken events on disk.
+	Spool func() api.SpoolSummary
+	Log   *slog.Logger
+}
+
+// Limits of one request.
+const (
+	maxBody       = 64 << 20 // a domain XML of 32 MiB in base64, and room
+	maxSmallBody  = 64 << 10
+	headerTimeout = 10 * time.Second
+	defaultLimit  = 100
+	maxLimit      = 10000
+)
+
+// Access is what a caller must be for a route.
+type Access int
+
+// Access levels, weakest first.
+const (
+	AccessRead  Access = iota // anyone who reaches a socket
+	AccessWrite               // root or the group virtlvm, on the read-write socket
+	AccessRoot                // uid 0, on the read-write socket
+)
+
+// Server makes the HTTP servers of the sockets.
+type Server struct {
+	Options
+	mux *http.ServeMux
+}
+
+// New makes a server.
+func New(o Options) *Server {
+	s := &Server{Options: o, mux: http.NewServeMux()}
+	for _, r := range []struct {
+		pattern string
+		access  Access
+		handle  func(*http.Request) (any, error)
+	}{
+		{"GET " + api.RouteVersion, AccessRead, s.version},
+		{"GET " + api.RouteStatus, AccessRead, s.status},
+		{"GET " + api.RouteVolumes, AccessRead, s.volumes},
+		{"GET " + api.RouteGuests, AccessRead, s.guests},
+		{"GET " + api.RouteCommands, AccessRead, s.commands},
+		{"GET " + api.RouteCommand, AccessRead, s.command},
+		{"GET " + api.RouteHooks, AccessRead, s.hooks},
+		{"POST " + api.RouteHook, AccessRoot, s.hook},
+		{"POST " + api.RouteActivate, AccessWrite, s.activate},
+		{"POST " + api.RouteDeactivate, AccessWrite, s.deactivate},
+	} {
+		s.mux.HandleFunc(r.pattern, s.guard(r.access, r.handle))
+	}
+	s.mux.HandleFunc("/", s.guard(AccessRead, func(r *http.Request) (any, error) {
+		return nil, api.NewError(api.KindNotFound, fmt.Sprintf("this virtlvmd does not know %s %q (protocol %d.%d)", r.Method, r.URL.Path, api.ProtocolMajor, api.ProtocolMinor))
+	}))
+	return s
+}
+
+// HTTP makes the HTTP server of one socket; writable: the read-write socket.
+func (s *Server) HTTP(writable bool) *http.Server {
+	return &http.Server{
+		Handler:           s.mux,
+		ReadHeaderTimeout: headerTimeout,
+		ConnContext:       connContext(writable),
+		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
+}
+
+// guard checks the caller, runs a handler and writes its answer.
+func (s *Server) guard(need Access, handle func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer, err := any(nil), callerOf(r.Context()).may(need)
+		if err == nil {
+			answer, err = handle(r)
+		}
+		status := http.StatusOK
+		if err != nil {
+			var typed *api.Error
+			if !errors.As(err, &typed) {
+				typed = api.NewError(api.KindInternal, err.Error())
+				s.Log.Error("cannot answer a request", "method", r.Method, "path", r.URL.Path, "err", err)
+			}
+			status, answer = typed.Kind.HTTPStatus(), typed
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			s.Log.Debug("cannot write an answer", "path", r.URL.Path, "err", err)
+		}
+	}
+}
+
+// decode reads a JSON body strictly.
+func decode(r *http.Request, limit int64, into any) error {
+	body := http.MaxBytesReader(nil, r.Body, limit)
+	dec := json.NewDecoder(body)
+	if err := dec.Decode(into); err != nil {
+		var tooBig *http.MaxBytesError
+		if errors.As(err, &tooBig) {
+			return api.NewError(api.KindBadRequest, fmt.Sprintf("the request is larger than %d bytes", limit))
+		}
+		return api.NewError(api.KindBadRequest, fmt.Sprintf("cannot read the request: %v", err))
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/model"
+)
+
+// Intent is a command before it runs.
+type Intent struct {
+	Kind     string // "activate", "deactivate", "query", "lockstart"
+	Argv     []string
+	Targets  []model.Volume
+	HookCall int64 // 0: none
+	Cause    string
+	BootID   string
+}
+
+// Result is what came of a command.
+type Result struct {
+	State    model.CommandState
+	ExitCode int // -1: it did not run or did not end
+	Stderr   string
+	Error    string // our reading of a failure
+	Outcome  string // what was observed afterwards
+}
+
+// OpenCommand is a command whose end is not in the journal.
+type OpenCommand struct {
+	ID       int64
+	Kind     string
+	State    model.CommandState
+	Argv     []string
+	BootID   string
+	PID      int    // 0: it may never have started
+	PIDStart uint64 // clock ticks since boot
+	Targets  []model.Volume
+}
+
+// Begin writes an intent, and the holds it serves, in one transaction.
+func (s *Store) Begin(ctx context.Context, in Intent, holds HoldChange) (id int64, err error) {
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		if err := changeHolds(ctx, tx, holds); err != nil {
+			return err
+		}
+		id, err = insertCommand(ctx, tx, in, s.opts.Now())
+		return err
+	})
+	return id, err
+}
+
+// Running records the process that runs a command.
+func (s *Store) Running(ctx context.Context, id int64, pid int, start uint64) error {
+	return s.write(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE command SET state = ?, pid = ?, pid_start = ? WHERE id = ?`,
+			model.StateProcessing, pid, int64(start), id) //nolint:gosec // clock ticks since boot fit
+		return err
+	})
+}
+
+// Finish writes a command's result, and what it means for the holds, in one transaction.
+func (s *Store) Finish(ctx context.Context, id int64, r Result, holds HoldChange) error {
+	return s.write(ctx, func(tx *sql.Tx) error {
+		if err := changeHolds(ctx, tx, holds); err != nil {
+			return err
+		}
+		return finishCommand(ctx, tx, id, r, s.opts.Now())
+	})
+}
+
+func insertCommand(ctx context.Context, tx *sql.Tx, in Intent, now time.Time) (int64, error) {
+	argv, err := json.Marshal(in.Argv)
+	if err != nil {
+		return 0, err
+	}
+	hook := sql.NullInt64{Int64: in.HookCall, Valid: in.HookCall != 0}
+	res, err := tx.ExecContext(ctx, `INSERT INTO command (kind, state, argv, hook_call, cause, boot_id, created_ms)
+		VALUES (?, ?, ?, ?, ?, ?, ?)`, in.Kind, model.StateStarted, string(argv), hook, in.Cause, in.BootID, now.UnixMilli())
+	if err != nil {
+		return 0, err
+	}
+	id, err := res.LastInsertId()
+	if err != nil {
+		return 0, err
+	}
+	for _, v := range in.Targets {
+		if _, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO command_target (command, vg_uuid, lv_uuid, name) VALUES (?, ?, ?, ?)`,
+			id, v.ID.VG, v.ID.LV, v.Name()); err != nil {
+			return 0, err
+		}
+	}
+	return id, nil
+}
+
+func finishCommand(ctx context.Context, tx *sql.Tx, id int64, r Result, now time.Time) error {
+	// A program that ended before its pid was recorded skips nothing: the row passes
+	// through PROCESSING here.
+	if _, err := tx.ExecContext(ctx, `UPDATE command SET state = ? WHERE id = ? AND state = ?`,
+		model.StateProcessing, id, model.StateStarted); err != nil {
+		return err
+	}
+	res, err := tx.ExecContext(ctx, `UPDATE command SET state = ?, finished_ms = ?, exit_code = ?, stderr = ?, error = ?, outcome = ? WHERE id = ?`,
+		r.State, now.UnixMilli(), r.ExitCode, r.Stderr, r.Error, r.Outcome, id)
+	if err != nil {
+		return err
+	}
+	if n, err := res.RowsAffected(); err != nil || n != 1 {
+		return errors.Join(err, fmt.Errorf("command %d is not in the journal", id))
+	}
+	return nil
+}
+
+const commandColumns = `id, kind, state, argv, coalesce(hook_call, 0), cause, boot_id, pid, pid_start, created_ms, finished_ms, exit_code, stderr, error, outcome`
+
+// Commands lists the newest commands below id before (0: all), at most limit.
+func (s *Store) Commands(ctx context.Context, limit int, before int64) ([]api.Command, error) {
+	return s.commands(ctx, `SELECT `+commandColumns+` FROM command WHERE ? = 0 OR id < ? ORDER BY id DESC LIMIT ?`, before, before, limit)
+}
+
+// Command returns one command; api.KindNotFound if there is none.
+func (s *Store) Command(ctx context.Context, id int64) (api.Command, error) {
+	all, err := s.commands(ctx, `SELECT `+commandColumns+` FROM command WHERE id = ?`, id)
+	if err != nil {
+		return api.Command{}, err
+	}
+	if len(all) == 0 {
+		return api.Command{}, api.NewError(api.KindNotFound, fmt.Sprintf("there is no command %d in the journal; 'virtlvm commands' lists them", id))
+	}
+	return all[0], nil
+}
+
+// OpenCommands returns the commands that have not ended, oldest first.
+func (s *Store) OpenCommands(ctx context.Context) ([]OpenCommand, error) {
+	var all []OpenCommand
+	err := s.read(ctx, func(db *sql.DB) error {
+		rows, err := db.QueryContext(ctx, `SELECT id, kind, state, argv, boot_id, pid, pid_start FROM command
+			WHERE state NOT IN ('COMPLETED', 'FAILED') ORDER BY id`)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var c OpenCommand
+			var argv string
+			var start int64
+			if err := rows.Scan(&c.ID, &c.Kind, &c.State, &argv, &c.BootID, &c.PID, &start); err != nil {
+				return err
+			}
+			c.PIDStart = uint64(start) //nolint:gosec // written from a uint64 below 2^63
+			if err := json.Unmarshal([]byte(argv), &c.Argv); err != nil {
+				return err
+			}
+			all = append(all, c)
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		for i := range all {
+			if all[i].Targets, err = targets(ctx, db, all[i].ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+func (s *Store) commands(ctx context.Context, query string, args ...any) ([]api.Command, error) {
+	all := []api.Command{}
+	err := s.read(ctx, func(db *sql.DB) error {
+		rows, err := db.QueryContext(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			c, err := scanCommand(rows)
+			if err != nil {
+				return err
+			}
+			all = append(all, c)
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		for i := range all {
+			vols, err := targets(ctx, db, all[i].ID)
+			if err != nil {
+				return err
+			}
+			for _, v := range vols {
+				all[i].Targets = append(all[i].Targets, v.Name())
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+func scanCommand(rows *sql.Rows) (api.Command, error) {
+	c := api.Command{Targets: []string{}}
+	var argv, boot string
+	var start, created, finished int64
+	if err := rows.Scan(&c.ID, &c.Kind, &c.State, &argv, &c.HookCall, &c.Cause, &boot, &c.PID, &start,
+		&created, &finished, &c.ExitCode, &c.Stderr, &c.Error, &c.Outcome); err != nil {
+		return c, err
+	}
+	c.Created, c.Finished = fromMillis(created), fromMillis(finished)
+	return c, json.Unmarshal([]byte(argv), &c.Argv)
+}
+
+func targets(ctx context.Context, db *sql.DB, id int64) ([]model.Volume, error) {
+	rows, err := db.QueryContext(ctx, `SELECT vg_uuid, lv_uuid, name FROM command_target WHERE command = ? ORDER BY name`, id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var vols []model.Volume
+	for rows.Next() {
+		var v model.Volume
+		var name string
+		if err := rows.Scan(&v.ID.VG, &v.ID.LV, &name); err != nil {
+			return nil, err
+		}
+		v.VG, v.LV = splitName(name)
+		vols = append(vols, v)
+	}
+	return vols, rows.Err()
+}

@@ -1,0 +1,205 @@
+# shellcheck shell=bash
+# The stage of demo.sh: two hosts on a fake SAN in a folder of their own, commands on them,
+# checks of what they did, and the end of it all. Sourced, not run.
+
+hosts=(kvm-a kvm-b)
+work=       # the folder; empty until it is there
+job=        # pid of the command that runs now
+code=0      # its exit code
+output=     # and what it printed
+scene=start # for messages
+width=92    # columns of long lines, without the indent
+declare -A daemon=()
+
+# build_stage BUILD makes the hosts with the programs in BUILD and starts their daemons.
+build_stage() {
+	# Short, and under /tmp: a socket's path has 107 bytes at most.
+	work=$(mktemp -d /tmp/virtlvm-demo.XXXXXX)
+	mkdir "$work/bin"
+	# Copies, so that a build going on beside this does not change a program under us.
+	flock "$1/.demo.lock" cp "$1"/{virtlvm,virtlvmd,hook/qemu,sanfake,fakevirt} "$work/bin/"
+	"$work/bin/sanfake" init "$work/san" "${hosts[@]}"
+	export SAN_DIR=$work/san
+	local host lv
+	for lv in vm1 vm2; do
+		"$work/bin/sanfake" lv "vg_san/$lv" linear 64
+	done
+	for host in "${hosts[@]}"; do
+		build_host "$host"
+		start_daemon "$host"
+	done
+}
+
+# build_host HOST fills the host's folder, which is a root file system in little.
+build_host() {
+	local host=$1 root=$work/san/hosts/$1 tool
+	mkdir -p "$root"/{bin,run,state,etc/libvirt/hooks}
+	cp "$work/bin/qemu" "$root/etc/libvirt/hooks/qemu"
+	cat >"$root/virtlvm.toml" <<-END
+		[paths]
+		root = "$root"
+		state_dir = "$root/state"
+		run_dir = "$root/run"
+		libvirt_run = "$root/run/libvirt/qemu"
+		pool_dirs = []
+		sys = "$root/sys"
+		dev = "$root/dev"
+		tools = ["$root/bin"]
+		break_glass = "$root/etc/break-glass"
+		socket_group = ""
+	END
+	# virtlvmd gives the tools it runs no environment of ours.
+	"$work/bin/sanfake" install "$work/tools"
+	for tool in "$work"/tools/*; do
+		program "$root/bin/${tool##*/}" <<-END
+			export SAN_DIR='$SAN_DIR' SAN_HOST='$host'
+			exec '$tool' "\$@"
+		END
+	done
+	program "$root/bin/virsh" <<-END
+		export FAKEVIRT_DIR='$root' FAKEVIRT_HOST='$host' FAKEVIRT_HOOK='$root/etc/libvirt/hooks/qemu'
+		export VIRTLVM_HOOK_SOCKET='$root/run/virtlvm.sock' VIRTLVM_HOOK_SPOOL='$root/state/spool'
+		export VIRTLVM_HOOK_SETTINGS='$root/run/hook.json' VIRTLVM_HOOK_BREAK_GLASS='$root/etc/break-glass'
+		exec '$work/bin/fakevirt' "\$@"
+	END
+	program "$root/bin/virtlvm" <<-END
+		export VIRTLVM_SOCKET='$root/run/virtlvm.sock'
+		exec '$work/bin/virtlvm' "\$@"
+	END
+	cat >"$root/vm1.xml" <<-END
+		<domain type='qemu'>
+		  <name>vm1</name>
+		  <uuid>5f0c7b8e-3f0e-4a52-9c0b-2f6d1a7e9b41</uuid>
+		  <memory unit='MiB'>48</memory>
+		  <os><type arch='x86_64' machine='pc'>hvm</type></os>
+		  <devices>
+		    <disk type='block' device='disk'>
+		      <driver name='qemu' type='raw' cache='none'/>
+		      <source dev='/dev/vg_san/vm1'/>
+		      <target dev='vda' bus='virtio'/>
+		    </disk>
+		  </devices>
+		</domain>
+	END
+	"$root/bin/virsh" define "$root/vm1.xml" >/dev/null
+}
+
+# program FILE makes a script of standard input.
+program() {
+	{ echo '#!/bin/sh' && cat; } >"$1"
+	chmod +x "$1"
+}
+
+# start_daemon HOST starts virtlvmd and waits until all is well. It ends with this script
+# even where that is killed.
+start_daemon() {
+	local host=$1 root=$work/san/hosts/$1 tries
+	VIRTLVM_HOST_NAME=$host setpriv --pdeathsig KILL \
+		"$work/bin/virtlvmd" -config "$root/virtlvm.toml" >>"$work/$host.log" 2>&1 &
+	daemon[$host]=$!
+	for ((tries = 0; tries < 100; tries++)); do
+		! "$root/bin/virtlvm" status >"$work/out" 2>&1 || return 0
+		kill -0 "${daemon[$host]}" 2>/dev/null || break
+		sleep 0.1
+	done
+	fail "virtlvmd on $host is not well: $(<"$work/out")"
+}
+
+# headline TEXT begins a scene.
+headline() {
+	scene=$1
+	printf '\n== %s\n' "$scene"
+}
+
+# on HOST COMMAND... runs a command on a host and shows it as typed and what it prints.
+on() {
+	local host=$1
+	shift
+	printf '\n%s# %s\n' "$host" "$*"
+	# In the background, so that a signal to this script does not wait for it.
+	timeout 40 "$work/san/hosts/$host/bin/$1" "${@:2}" >"$work/out" 2>&1 &
+	job=$!
+	code=0
+	wait "$job" || code=$?
+	job=
+	output=$(<"$work/out")
+	[ -z "$output" ] || fold -s -w "$width" <<<"$output"
+}
+
+# exits CODE checks how the last command ended.
+exits() {
+	[ "$code" = "$1" ] || fail "exit code $1 was expected, not $code"
+}
+
+# says TEXT checks what the last command printed, whatever its line ends and columns.
+says() {
+	local squeezed
+	squeezed=$(tr -s ' \n' ' ' <<<"$output")
+	[[ $squeezed == *"$1"* ]] || fail "'$1' was expected in the output"
+}
+
+# locks [ROW...] shows the lock table and checks that its rows are exactly these.
+locks() {
+	local table rows want
+	table=$("$work/bin/sanfake" locks) || fail "the lock table cannot be read"
+	printf '\n'
+	sed 's/^/    | /' <<<"$table"
+	rows=$(sed -e 1d -e 's/  */ /g' <<<"$table")
+	want=$(printf '%s\n' "${@:-(no volume is locked)}")
+	[ "$rows" = "$want" ] || fail "the locks were expected to be: $want"
+}
+
+# kill_daemon HOST does to virtlvmd what a defect of its own would.
+kill_daemon() {
+	local pid=${daemon[$1]}
+	printf '\n%s# kill -9 %s    # virtlvmd\n' "$1" "$pid"
+	unset "daemon[$1]"
+	{ kill -9 "$pid" && ! wait "$pid"; } 2>/dev/null || fail "virtlvmd could not be killed"
+}
+
+# stop_daemons ends them as systemd does.
+stop_daemons() {
+	local host status
+	for host in "${hosts[@]}"; do
+		kill -TERM "${daemon[$host]}"
+		status=0
+		wait "${daemon[$host]}" || status=$?
+		unset "daemon[$host]"
+		[ "$status" = 0 ] || fail "virtlvmd on $host ended with exit code $status"
+	done
+}
+
+# fail TEXT ends the demo: something is not as it should be.
+fail() {
+	local host
+	printf '\ndemo: FAILED at "%s":\n%s\n' "$scene" "$1" >&2
+	for host in "${hosts[@]}"; do
+		[ ! -s "$work/$host.log" ] || printf '\nlog of virtlvmd on %s:\n%s\n' "$host" "$(<"$work/$host.log")" >&2
+	done
+	exit 1
+}
+
+# strike takes everything down that build_stage and the scenes have made, and only that.
+strike() {
+	local status=$? host pid tries
+	trap - EXIT
+	trap '' INT TERM HUP
+	if [ -n "$job" ] && kill -TERM "$job" 2>/dev/null; then
+		wait "$job" || true
+	fi
+	for host in "${!daemon[@]}"; do
+		pid=${daemon[$host]}
+		{ kill -KILL "$pid" && wait "$pid" || true; } 2>/dev/null
+	done
+	for host in "${hosts[@]}"; do
+		# Without its hook: nobody is there to answer.
+		[ ! -e "$work/san/hosts/$host/run/libvirt/qemu/vm1.xml" ] ||
+			FAKEVIRT_DIR=$work/san/hosts/$host timeout 15 "$work/bin/fakevirt" destroy vm1 >/dev/null 2>&1 || true
+	done
+	# A tool that outlives its daemon may be writing still.
+	for ((tries = 0; tries < 20; tries++)); do
+		! rm -rf "$work" 2>/dev/null || break
+		sleep 0.1
+	done
+	exit "$status"
+}

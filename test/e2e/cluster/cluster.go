@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// sanSize is the size of the shared LUN in bytes; the file is sparse.
+const sanSize = 4 << 30
+
+// bootTime bounds the boot of a host up to ssh. Under emulation on a busy machine it
+// takes one to two minutes.
+const bootTime = 5 * time.Minute
+
+// Options say where things are.
+type Options struct {
+	Image string // folder made by image/build.sh
+	Dir   string // run folder: overlays, LUN, consoles, sockets; the caller removes it
+	Log   func(format string, args ...any)
+}
+
+// Cluster is two KVM hosts on one SAN.
+type Cluster struct {
+	A, B *Host
+	opts Options
+}
+
+// Host is one emulated KVM host.
+type Host struct {
+	Name string // "kvm-a" or "kvm-b"
+	ID   int    // sanlock host id
+
+	machine *machine
+	launch  *launcher
+	qemu    *child
+	ssh     *child
+	log     func(format string, args ...any)
+}
+
+// Start boots both hosts at once and waits for ssh on both. On an error nothing is left
+// running.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	for _, file := range []string{"base.ext4", "vmlinuz", "initrd.img", "id_e2e"} {
+		if _, err := os.Stat(filepath.Join(opts.Image, file)); err != nil {
+			return nil, fmt.Errorf("no guest image: %w", err)
+		}
+	}
+	// A unix socket's path has at most 107 bytes, and ssh adds 17 while it makes one.
+	if len(opts.Dir) > 75 {
+		return nil, fmt.Errorf("the path of the run folder is too long for sockets: %s", opts.Dir)
+	}
+	launch := newLauncher()
+	accel := pickAccel(ctx, launch, opts.Dir)
+	tcp, err := freePorts("tcp", 2)
+	if err != nil {
+		return nil, err
+	}
+	udp, err := freePorts("udp", 2)
+	if err != nil {
+		return nil, err
+	}
+	san, err := os.Create(filepath.Join(opts.Dir, "san.raw"))
+	if err != nil {
+		return nil, fmt.Errorf("cannot create the shared LUN: %w", err)
+	}
+	defer san.Close()
+	if err := san.Truncate(sanSize); err != nil {
+		return nil, fmt.Errorf("cannot create the shared LUN: %w", err)
+	}
+
+	c := &Cluster{opts: opts}
+	for i, name := range []string{"kvm-a", "kvm-b"} {
+		h := &Host{Name: name, ID: i + 1, launch: launch, log: opts.Log, machine: &machine{
+			id: i + 1, image: opts.Image, dir: opts.Dir, accel: accel,
+			ssh: tcp[i], net: udp[i], peerNet: udp[1-i],
+		}}
+		if i == 0 {
+			c.A = h
+		} else {
+			c.B = h
+		}
+	}
+	opts.Log("booting kvm-a and kvm-b (accelerator %s)", accel)
+	begin := time.Now()
+	err = c.Both(func(h *Host) error {
+		if err := h.machine.createDisk(ctx); err != nil {
+			return err
+		}
+		return h.Boot(ctx)
+	})
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	opts.Log("both hosts are up after %.0f s", time.Since(begin).Seconds())
+	return c, nil
+}
+
+// Both does something on both hosts at the same time.
+func (c *Cluster) Both(do func(h *Host) error) error {
+	var wg sync.WaitGroup
+	errs := make([]error, 2)
+	for i, h := range []*Host{c.A, c.B} {
+		wg.Go(func() { errs[i] = do(h) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Other is the host that h is not.
+func (c *Cluster) Other(h *Host) *Host {
+	if h == c.A {
+		return c.B
+	}
+	return c.A
+}
+
+// Close ends both hosts at once, as a power cut would.
+func (c *Cluster) Close() error { return c.Both((*Host).Kill) }
+
+// Boot starts the host's machine and waits for ssh. The root disk is as the last run
+// left it.
+func (h *Host) Boot(ctx context.Context) error {
+	if h.qemu != nil && !h.qemu.ended() {
+		return fmt.Errorf("%s is already running", h.Name)
+	}
+	log, err := os.OpenFile(h.machine.path("qemu.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("cannot start %s: %w", h.Name, err)
+	}
+	defer log.Close()
+	cmd := exec.Command(qemuBinary, h.machine.args()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if h.qemu, err = h.launch.start(cmd); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootTime)
+	defer cancel()
+	return h.connect(ctx)
+}
+
+// Kill cuts the host's power: its system gets no chance to do anything. Writes that it
+// had seen complete stay, as on a disk without a volatile cache.
+func (h *Host) Kill() error {
+	var errs []error
+	if h.ssh != nil {
+		errs = append(errs, h.ssh.stop(2*time.Second))
+		h.ssh = nil
+	}
+	if h.qemu != nil && !h.qemu.ended() {
+		// "quit" ends the machine at once but closes the overlay in order; if the monitor
+		// does not answer, the process is killed all the same.
+		if err := qmpQuit(h.machine.path("qmp")); err != nil {
+			h.log("%s: %v; killing QEMU", h.Name, err)
+		} else {
+			h.qemu.wait(5 * time.Second)
+		}
+		errs = append(errs, h.qemu.stop(2*time.Second))
+	}
+	// A stale control socket would make the next connection hang.
+	if err := os.Remove(h.machine.path("ssh")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Running reports whether the host has power.
+func (h *Host) Running() bool { return h.qemu != nil && !h.qemu.ended() }

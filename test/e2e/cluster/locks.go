@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Modes of an LV lock, as lvmlockctl writes them; ModeOff stands for no lock.
+const (
+	ModeEX  = "ex"
+	ModeSH  = "sh"
+	ModeOff = "off"
+)
+
+// Lockctl is what `lvmlockctl --info` says on one host.
+type Lockctl struct {
+	Lockspaces map[string]bool   // names, such as "lvm_vg_san"
+	LVs        map[string]string // LV uuid -> ModeEX or ModeSH
+}
+
+// parseLockctl reads lines such as
+//
+//	LS sanlock lvm_vg_san
+//	LK LV ex OU72MS-umSn-eAyG-IT7R-SsIH-Jakx-pdSV3B
+//
+// The mode "un" is a lock that lvmlockd knows but does not hold.
+func parseLockctl(out string) Lockctl {
+	l := Lockctl{Lockspaces: map[string]bool{}, LVs: map[string]string{}}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) >= 3 && f[0] == "LS":
+			l.Lockspaces[f[2]] = true
+		case len(f) >= 4 && f[0] == "LK" && f[1] == "LV" && f[2] != "un":
+			l.LVs[f[3]] = f[2]
+		}
+	}
+	return l
+}
+
+// Lockctl asks lvmlockd on the host.
+func (h *Host) Lockctl(ctx context.Context) (Lockctl, error) {
+	out, err := h.Must(ctx, "lvmlockctl --info")
+	if err != nil {
+		return Lockctl{}, err
+	}
+	return parseLockctl(out), nil
+}
+
+// Lease is who holds a volume by its lease on disk, by sanlock host ids.
+type Lease struct {
+	EX int   // 0: nobody
+	SH []int // in the order of the disk
+}
+
+// String is "ex 1", "sh 1 2" or "free".
+func (l Lease) String() string {
+	var words []string
+	if l.EX != 0 {
+		words = append(words, "ex", strconv.Itoa(l.EX))
+	}
+	if len(l.SH) > 0 {
+		words = append(words, "sh")
+	}
+	for _, id := range l.SH {
+		words = append(words, strconv.Itoa(id))
+	}
+	if len(words) == 0 {
+		return "free"
+	}
+	return strings.Join(words, " ")
+}
+
+// parseLease reads `sanlock direct dump` of one lease: after the heading a row
+//
+//	70254592 lvm_vg_san OU72MS-... 0000000122 0001 0001 1
+//
+// of offset, lockspace, resource, timestamp, owner, generation and version, then a row
+// "HOST GENERATION SH" for each shared holder. Timestamp zero: nobody holds it exclusively.
+func parseLease(out, uuid string) (Lease, error) {
+	var l Lease
+	found := false
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 7 && f[2] == uuid:
+			found = true
+			if strings.Trim(f[3], "0") == "" {
+				continue
+			}
+			id, err := strconv.Atoi(f[4])
+			if err != nil {
+				return Lease{}, fmt.Errorf("cannot read the lease row %q: %w", line, err)
+			}
+			l.EX = id
+		case len(f) == 3 && f[2] == "SH":
+			id, err := strconv.Atoi(f[0])
+			if err != nil {
+				return Lease{}, fmt.Errorf("cannot read the lease row %q: %w", line, err)
+			}
+			l.SH = append(l.SH, id)
+		}
+	}
+	if !found {
+		return Lease{}, fmt.Errorf("no lease of %s in %q", uuid, out)
+	}
+	return l, nil
+}
+
+// Lease reads a volume's lease from the disk as this host sees it.
+func (h *Host) Lease(ctx context.Context, v Volume) (Lease, error) {
+	out, err := h.Must(ctx, fmt.Sprintf("sanlock direct dump /dev/mapper/%s-lvmlock:%d:1048576", VG, v.Offset))
+	if err != nil {
+		return Lease{}, err
+	}
+	return parseLease(out, v.UUID)
+}
+
+// Mode is the lock that this host's lvmlockd holds on a volume.
+func (h *Host) Mode(ctx context.Context, v Volume) (string, error) {
+	l, err := h.Lockctl(ctx)
+	if err != nil {
+		return "", err
+	}
+	if mode, ok := l.LVs[v.UUID]; ok {
+		return mode, nil
+	}
+	return ModeOff, nil
+}
+
+// Devices lists the names of the active LVs of the shared volume group on this host.
+func (h *Host) Devices(ctx context.Context) ([]string, error) {
+	out, err := h.Must(ctx, "dmsetup info -c --noheadings -o name")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, name := range strings.Fields(out) {
+		if lv, ok := strings.CutPrefix(name, VG+"-"); ok && lv != "lvmlock" {
+			names = append(names, strings.ReplaceAll(lv, "--", "-"))
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"virtlvm/internal/api"
+)
+
+// residueScript prints one line for each thing that a scenario may leave on a host: a
+// guest, a lock, an active volume, a spooled hook event; then the daemon's own view.
+const residueScript = `virsh -q list --all --name | sed '/^$/d; s/^/guest /'
+lvmlockctl --info | awk '$1 == "LK" && $2 == "LV" && $3 != "un" { print "lock", $3, $4 }'
+dmsetup info -c --noheadings -o name | sed -n '/^` + VG + `-lvmlock$/d; s/^` + VG + `-/device &/p'
+find /var/lib/virtlvm/spool -type f 2>/dev/null | sed 's/^/spooled /'
+[ ! -e ` + api.BreakGlassPath + ` ] || echo break-glass is on
+echo STATUS
+virtlvm --json status`
+
+// Residue lists what is left on the host that a scenario should have cleaned up, one
+// thing a line; empty when nothing is.
+func (h *Host) Residue(ctx context.Context) (string, error) {
+	r, err := h.Run(ctx, residueScript)
+	if err != nil {
+		return "", err
+	}
+	left, status, _ := strings.Cut(r.Stdout, "STATUS\n")
+	var s api.Status
+	if err := json.Unmarshal([]byte(status), &s); err != nil {
+		left += fmt.Sprintf("no status from the daemon: %s%s", status, r.Stderr)
+		return strings.TrimSpace(left), nil
+	}
+	if n := s.Holds.Exclusive + s.Holds.Shared + s.Holds.Ending; n > 0 {
+		left += fmt.Sprintf("%d holds\n", n)
+	}
+	for _, p := range s.Pending {
+		left += fmt.Sprintf("pending %s: wanted %s, is %s: %s\n", p.Volume, p.Wanted, p.Actual, p.Reason)
+	}
+	if s.Spool.Waiting+s.Spool.Broken > 0 {
+		left += fmt.Sprintf("spool: %d waiting, %d broken\n", s.Spool.Waiting, s.Spool.Broken)
+	}
+	return strings.TrimSpace(left), nil
+}
+
+// Scrub takes away what is left on the host, as far as it can be done without force.
+func (h *Host) Scrub(ctx context.Context) error {
+	_, err := h.Must(ctx, `rm -f `+api.BreakGlassPath+`
+systemctl unmask -q virtlvmd.socket virtlvmd-ro.socket virtlvmd.service 2>/dev/null
+systemctl start virtlvmd.socket virtlvmd-ro.socket virtlvmd.service
+for g in $(virsh -q list --all --name); do virsh -q destroy "$g"; virsh -q undefine "$g"; done 2>/dev/null
+true`)
+	return err
+}
+
+// ReleaseAll deactivates every volume that is still active on the host after its guests
+// are gone.
+func (h *Host) ReleaseAll(ctx context.Context) error {
+	_, err := h.Must(ctx, `lvs=$(dmsetup info -c --noheadings -o name | sed -n '/^`+VG+`-lvmlock$/d; s/^`+VG+`-//p' | sed 's/--/-/g; s|^|`+VG+`/|')
+[ -z "$lvs" ] || lvchange -an $lvs`)
+	return err
+}

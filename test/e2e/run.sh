@@ -1,0 +1,76 @@
+#!/bin/bash
+# run.sh [SUITE] - runs an end-to-end suite ("smoke" by default) on two emulated KVM hosts.
+#
+# As root on a Debian machine with Go. Makes the guest image when there is none yet, builds
+# and installs virtlvm into a scratch folder, boots the hosts, runs the scenarios and takes
+# everything down, whatever happens. Environment:
+#   SUITE=trixie|bookworm  Debian release of the hosts
+#   E2E_RUN=REGEX          only scenarios whose name matches
+#   E2E_LOGS=DIR           evidence of failures (default test/e2e/logs)
+#   E2E_TREE=DIR           an installed tree to use in place of `make install`
+#   E2E_HOLD=1             keep the hosts up afterwards until an interrupt
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+repo=$(cd "$here/../.." && pwd)
+suite=${1:-smoke}
+export E2E_LOGS=${E2E_LOGS:-$here/logs}
+
+[ "$(uname -m)" = x86_64 ] || {
+    echo "run.sh: the hosts are emulated x86_64 machines; this one is $(uname -m)" >&2
+    exit 1
+}
+need=()
+for pair in qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils ssh:openssh-client gcc:gcc; do
+    command -v "${pair%%:*}" >/dev/null || need+=("${pair#*:}")
+done
+[ -e /usr/share/seabios/bios-256k.bin ] || need+=(seabios)
+if ((${#need[@]})); then
+    [ "$(id -u)" = 0 ] || {
+        echo "run.sh: missing Debian packages: ${need[*]}" >&2
+        exit 1
+    }
+    echo "e2e: installing ${need[*]}"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${need[@]}" >/dev/null
+fi
+
+# On disk rather than in memory: the overlays grow to some hundred MiB.
+scratch=$(mktemp -d "${E2E_TMP:-/var/tmp}/virtlvm-e2e.XXXXXX")
+pid=
+cleanup() {
+    status=$?
+    trap - EXIT INT TERM HUP
+    if [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; then
+        kill -TERM "$pid"
+        wait "$pid" || true
+    fi
+    # What the suite itself could not save: consoles of hosts that it lost control of.
+    if [ "$status" != 0 ]; then
+        mkdir -p "$E2E_LOGS"
+        cp "$scratch"/run/*.console "$scratch"/run/*.log "$E2E_LOGS/" 2>/dev/null || true
+        echo "e2e: failed; evidence is in $E2E_LOGS" >&2
+    fi
+    rm -rf "$scratch"
+    exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+rm -rf "$E2E_LOGS"
+mkdir "$scratch/run" "$scratch/tree"
+export E2E_DIR=$scratch/run
+E2E_IMAGE=$("$here/image/build.sh")
+export E2E_IMAGE
+if [ -z "${E2E_TREE:-}" ]; then
+    E2E_TREE=$scratch/tree
+    make -C "$repo" --no-print-directory install DESTDIR="$E2E_TREE"
+fi
+export E2E_TREE
+go -C "$repo" test -c -tags e2e -o "$scratch/scenarios" ./test/e2e/scenario
+
+# In the background, so that a signal to this script is handled at once.
+cd "$here"
+"$scratch/scenarios" -test.v -test.timeout 25m -test.run "^Test${suite^}\$/(${E2E_RUN:-.})" &
+pid=$!
+wait "$pid"

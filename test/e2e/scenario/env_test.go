@@ -1,0 +1,172 @@
+//go:build e2e
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"virtlvm/test/e2e/cluster"
+)
+
+// env is what one scenario works with. Its methods fail the test by themselves.
+type env struct {
+	*testing.T
+	ctx  context.Context
+	c    *cluster.Cluster
+	a, b *cluster.Host
+}
+
+// both is the two hosts, to loop over.
+func (e *env) both() []*cluster.Host { return []*cluster.Host{e.a, e.b} }
+
+// volumes makes inactive volumes that are removed after the scenario.
+func (e *env) volumes(names ...string) []cluster.Volume {
+	e.Helper()
+	v, err := e.c.CreateVolumes(e.ctx, 32, names...)
+	require.NoError(e, err)
+	removeLater(e.T, v...)
+	return v
+}
+
+// bootable makes a volume with the counting boot sector.
+func (e *env) bootable(name string) cluster.Volume {
+	e.Helper()
+	v := e.volumes(name)[0]
+	require.NoError(e, e.c.MakeBootable(e.ctx, e.a, v))
+	return v
+}
+
+// define makes a guest known on hosts.
+func (e *env) define(g cluster.Guest, hosts ...*cluster.Host) {
+	e.Helper()
+	for _, h := range hosts {
+		require.NoError(e, h.Define(e.ctx, g))
+	}
+}
+
+// start starts a guest that must start.
+func (e *env) start(h *cluster.Host, guest string) {
+	e.Helper()
+	r, err := h.Virsh(e.ctx, "start", guest)
+	require.NoError(e, err)
+	require.Zero(e, r.Exit, "virsh start %s on %s: %s", guest, h.Name, r.Output())
+	e.Logf("start %s on %s: %.1f s", guest, h.Name, r.Duration.Seconds())
+}
+
+// destroy ends a guest.
+func (e *env) destroy(h *cluster.Host, guest string) {
+	e.Helper()
+	r, err := h.Virsh(e.ctx, "destroy", guest)
+	require.NoError(e, err)
+	require.Zero(e, r.Exit, "virsh destroy %s on %s: %s", guest, h.Name, r.Output())
+	e.Logf("destroy %s on %s: %.1f s", guest, h.Name, r.Duration.Seconds())
+}
+
+// refused starts a guest that must not start, and checks what the administrator reads.
+func (e *env) refused(h *cluster.Host, guest string, words ...string) cluster.Result {
+	e.Helper()
+	r, err := h.Virsh(e.ctx, "start", guest)
+	require.NoError(e, err)
+	require.NotZero(e, r.Exit, "%s started on %s", guest, h.Name)
+	e.Logf("refused on %s after %.1f s: %s", h.Name, r.Duration.Seconds(), r.Output())
+	for _, w := range words {
+		require.Contains(e, r.Stderr, w)
+	}
+	running, err := h.Guests(e.ctx, true)
+	require.NoError(e, err)
+	require.NotContains(e, running, guest)
+	return r
+}
+
+// holds waits until a host holds a volume in a mode, by its lvmlockd, by the lease on disk
+// as the other host reads it, and with the device there.
+func (e *env) holds(h *cluster.Host, v cluster.Volume, mode string) {
+	e.Helper()
+	require.NoError(e, cluster.Eventually(e.ctx, 30*time.Second, func() error { return e.check(h, v, mode) }))
+}
+
+func (e *env) check(h *cluster.Host, v cluster.Volume, mode string) error {
+	is, err := h.Mode(e.ctx, v)
+	if err != nil {
+		return err
+	}
+	devices, err := h.Devices(e.ctx)
+	if err != nil {
+		return err
+	}
+	reader := e.c.Other(h)
+	if !reader.Running() {
+		reader = h
+	}
+	lease, err := reader.Lease(e.ctx, v)
+	if err != nil {
+		return err
+	}
+	active := false
+	for _, d := range devices {
+		active = active || d == v.Name
+	}
+	byLease := cluster.ModeOff
+	if lease.EX == h.ID {
+		byLease = cluster.ModeEX
+	}
+	for _, id := range lease.SH {
+		if id == h.ID && byLease == cluster.ModeOff {
+			byLease = cluster.ModeSH
+		}
+	}
+	if is != mode || byLease != mode || active != (mode != cluster.ModeOff) {
+		return fmt.Errorf("%s on %s should be %s: lvmlockd says %s, the lease says %s, device there: %v",
+			v.Full(), h.Name, mode, is, lease, active)
+	}
+	return nil
+}
+
+// released waits until volumes are off on both hosts.
+func (e *env) released(volumes ...cluster.Volume) {
+	e.Helper()
+	for _, v := range volumes {
+		for _, h := range e.both() {
+			if h.Running() {
+				e.holds(h, v, cluster.ModeOff)
+			}
+		}
+	}
+}
+
+// counts proves that a guest with the boot sector runs: its counter grows.
+func (e *env) counts(h *cluster.Host, v cluster.Volume) {
+	e.Helper()
+	var first uint32
+	require.NoError(e, cluster.Eventually(e.ctx, 30*time.Second, func() error {
+		n, err := h.Counter(e.ctx, v)
+		switch {
+		case err != nil:
+			return err
+		case first == 0:
+			first = n
+		case n > first:
+			return nil
+		}
+		return fmt.Errorf("the guest on %s does not write: its counter stays %d", h.Name, n)
+	}))
+}
+
+// must runs a command on a host.
+func (e *env) must(h *cluster.Host, command string) string {
+	e.Helper()
+	out, err := h.Must(e.ctx, command)
+	require.NoError(e, err)
+	return strings.TrimSpace(out)
+}
+
+// disk is a guest with one raw disk on a volume.
+func disk(name string, v cluster.Volume) cluster.Guest {
+	return cluster.Guest{Name: name, Disks: []cluster.Disk{{Source: v.Path()}}}
+}

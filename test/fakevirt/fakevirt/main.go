@@ -1,0 +1,137 @@
+// Command fakevirt is a fake libvirt on the command line: virsh and libvirtd in one, for
+// the demo and tests. See package fakevirt.
+//
+//	fakevirt [FLAGS] define FILE | start NAME | destroy NAME | shutdown NAME | crash NAME
+//	                 | reconnect | list
+//
+// Every flag can be given as an environment variable, such as FAKEVIRT_DIR. Variables
+// that start with VIRTLVM_HOOK_ are passed on to the hook.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"virtlvm/test/fakevirt"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "qemu" {
+		os.Exit(fakevirt.QEMUMain(os.Args[2:]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}
+
+// run is the whole command; it returns virsh's exit code.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	env := map[string]string{}
+	var hookEnv []string
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		env[name] = value
+		if strings.HasPrefix(name, "VIRTLVM_HOOK_") {
+			hookEnv = append(hookEnv, e)
+		}
+	}
+	var o fakevirt.Options
+	hook := ""
+	flags := flag.NewFlagSet("fakevirt", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.Dir, "dir", env["FAKEVIRT_DIR"], "the host's folder (FAKEVIRT_DIR)")
+	flags.StringVar(&o.Root, "root", env["FAKEVIRT_ROOT"], "in front of disk paths; default: the folder (FAKEVIRT_ROOT)")
+	flags.StringVar(&o.RunDir, "run", env["FAKEVIRT_RUN"], "status files; default: run/libvirt/qemu in the folder (FAKEVIRT_RUN)")
+	flags.StringVar(&o.Name, "host", env["FAKEVIRT_HOST"], "the host's name (FAKEVIRT_HOST)")
+	flags.StringVar(&hook, "hook", env["FAKEVIRT_HOOK"], "the hook; none: not called (FAKEVIRT_HOOK)")
+	flags.BoolVar(&o.NoReasons, "no-reasons", env["FAKEVIRT_NO_REASONS"] != "", "be libvirt before 10.5 (FAKEVIRT_NO_REASONS)")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	o.Launcher = fakevirt.Processes{}
+	if hook != "" {
+		o.Hook = fakevirt.ExecHook(hook, hookEnv...)
+	}
+	host, err := fakevirt.New(o)
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "error:", err)
+		return 2
+	}
+	err = command(ctx, host, flags.Args(), stdout)
+	var virsh *fakevirt.Error
+	switch {
+	case errors.As(err, &virsh):
+		_, _ = io.WriteString(stderr, virsh.Virsh()+"\n")
+		return 1
+	case err != nil:
+		_, _ = fmt.Fprintln(stderr, "error:", err)
+		return 2
+	}
+	return 0
+}
+
+// command carries out one command and prints what virsh would.
+func command(ctx context.Context, host *fakevirt.Host, args []string, stdout io.Writer) error {
+	words := map[string]struct {
+		do  func(context.Context, string) error
+		say string
+	}{
+		"start":    {host.Start, "Domain '%s' started\n\n"},
+		"destroy":  {host.Destroy, "Domain '%s' destroyed\n\n"},
+		"shutdown": {host.Shutdown, "Domain '%s' is being shutdown\n\n"},
+		"crash":    {host.Crash, "Domain '%s' crashed\n\n"},
+	}
+	switch {
+	case len(args) == 1 && args[0] == "list":
+		return list(host, stdout)
+	case len(args) == 1 && args[0] == "reconnect":
+		return host.Reconnect(ctx)
+	case len(args) == 2 && args[0] == "define":
+		xml, err := os.ReadFile(args[1])
+		if err != nil {
+			return &fakevirt.Error{Why: err.Error()}
+		}
+		name, err := host.Define(ctx, xml)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(stdout, "Domain '%s' defined from %s\n\n", name, args[1])
+		return err
+	case len(args) == 2 && words[args[0]].do != nil:
+		if err := words[args[0]].do(ctx, args[1]); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(stdout, words[args[0]].say, args[1])
+		return err
+	}
+	return fmt.Errorf("unknown command %q; see -help", strings.Join(args, " "))
+}
+
+func list(host *fakevirt.Host, stdout io.Writer) error {
+	guests, err := host.List()
+	if err != nil {
+		return err
+	}
+	width := len("Name")
+	for _, g := range guests {
+		width = max(width, len(g.Name))
+	}
+	_, err = fmt.Fprintf(stdout, " %-4s %-*s   State\n%s\n", "Id", width, "Name", strings.Repeat("-", width+19))
+	for _, g := range guests {
+		id := "-"
+		if g.ID != 0 {
+			id = fmt.Sprint(g.ID)
+		}
+		_, lineErr := fmt.Fprintf(stdout, " %-4s %-*s   %s\n", id, width, g.Name, g.State)
+		err = errors.Join(err, lineErr)
+	}
+	_, lineErr := fmt.Fprintln(stdout)
+	return errors.Join(err, lineErr)
+}
