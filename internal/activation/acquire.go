@@ -51,7 +51,7 @@ func (m *Manager) acquire(ctx context.Context, t taker, vg string, needs []model
 	if err != nil {
 		return nil, err
 	}
-	if err := m.applyClaim(ctx, vg, all, change, before); err != nil {
+	if err := m.applyClaim(ctx, all, change, before); err != nil {
 		m.undo(ctx, vg, all)
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (m *Manager) conflict(owner string, n model.Need) error {
 }
 
 // applyClaim runs what is missing: one lvchange per mode, each verified.
-func (m *Manager) applyClaim(ctx context.Context, vg string, all []taken, change store.HoldChange, before local) error {
+func (m *Manager) applyClaim(ctx context.Context, all []taken, change store.HoldChange, before local) error {
 	wanting := map[model.LockMode][]model.Volume{}
 	for _, t := range all {
 		if want := t.hold.Wanted(); !before.ofVolume(t.volume).Is(want) {
@@ -148,12 +148,12 @@ func (m *Manager) applyClaim(ctx context.Context, vg string, all []taken, change
 // the command. Exit code 0 is no proof, and a failure may have changed some of them.
 func (m *Manager) verify(ctx context.Context, e *effect, want model.LockMode, vols []model.Volume) error {
 	if e.timedOut() {
-		m.conclude(ctx, e, false, "unknown until the command ends", store.HoldChange{})
+		m.conclude(ctx, e, false, "unknown until the command ends")
 		return api.NewError(api.KindUnknown, fmt.Sprintf("%v; what became of it is looked at when it ends", e.err))
 	}
 	after, err := m.look(ctx)
 	if err != nil {
-		m.conclude(ctx, e, false, "could not be observed: "+err.Error(), store.HoldChange{})
+		m.conclude(ctx, e, false, "could not be observed: "+err.Error())
 		return err
 	}
 	var wrong []model.Volume
@@ -162,7 +162,7 @@ func (m *Manager) verify(ctx context.Context, e *effect, want model.LockMode, vo
 			wrong = append(wrong, v)
 		}
 	}
-	m.conclude(ctx, e, len(wrong) == 0, after.describe(vols), store.HoldChange{})
+	m.conclude(ctx, e, len(wrong) == 0, after.describe(vols))
 	if len(wrong) == 0 {
 		return nil
 	}

@@ -105,7 +105,7 @@ func (m *Manager) startLockspace(ctx context.Context, vg string) error {
 	if started {
 		outcome = "lockspace started"
 	}
-	m.conclude(ctx, e, started, outcome, store.HoldChange{})
+	m.conclude(ctx, e, started, outcome)
 	if started {
 		return nil
 	}

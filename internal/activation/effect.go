@@ -146,7 +146,7 @@ func (e *effect) timedOut() bool {
 
 // conclude writes what came of an effect. done: the volumes are as wanted, whatever the
 // exit code said.
-func (m *Manager) conclude(ctx context.Context, e *effect, done bool, outcome string, change store.HoldChange) {
+func (m *Manager) conclude(ctx context.Context, e *effect, done bool, outcome string) {
 	r := store.Result{State: model.StateFailed, ExitCode: e.res.ExitCode, Stderr: clip(string(e.res.Stderr)), Outcome: outcome}
 	if e.err != nil {
 		r.Error = e.err.Error()
@@ -160,13 +160,12 @@ func (m *Manager) conclude(ctx context.Context, e *effect, done bool, outcome st
 		r.Error = "exit code 0, but the volumes are not as wanted"
 	}
 	if e.id == 0 {
-		m.persist(ctx, change)
 		return
 	}
 	if !e.timedOut() {
 		defer m.setOwn(e.id, false)
 	}
-	if err := m.Journal.Finish(ctx, e.id, r, change); err != nil {
+	if err := m.Journal.Finish(ctx, e.id, r, store.HoldChange{}); err != nil {
 		m.setDirty()
 		m.Log.Error("cannot journal the result of a command", "command_id", e.id, "err", err)
 	}

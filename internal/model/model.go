@@ -122,7 +122,7 @@ const (
 	PhaseEnding   Phase = "ending"   // wanted off
 )
 
-// Owner of a hold that was taken for an operator's `virtlvm activate`, in place of a
+// OwnerOperator is the owner of a hold that was taken for an operator's `virtlvm activate`, in place of a
 // guest's uuid.
 const OwnerOperator = "operator"
 

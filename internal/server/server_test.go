@@ -54,9 +54,11 @@ func (j *fakeJournal) Commands(_ context.Context, limit int, _ int64) ([]api.Com
 	j.limit = limit
 	return []api.Command{}, nil
 }
+
 func (*fakeJournal) Command(_ context.Context, id int64) (api.Command, error) {
 	return api.Command{ID: id}, nil
 }
+
 func (*fakeJournal) HookCalls(context.Context, int, string) ([]api.HookRecord, error) {
 	return []api.HookRecord{}, nil
 }

@@ -122,7 +122,6 @@ func qcow2(t *testing.T, c *Cluster, lv, backing, format string) {
 		binary.BigEndian.PutUint32(head[at:], 0xE2792ACA)
 		binary.BigEndian.PutUint32(head[at+4:], uint32(len(format)))
 		copy(head[at+8:], format)
-		at += 8 + (len(format)+7)/8*8
 		binary.BigEndian.PutUint64(head[8:], 1024)
 		binary.BigEndian.PutUint32(head[16:], uint32(len(backing)))
 		copy(head[1024:], backing)
@@ -324,4 +323,3 @@ func replaceOnce(b []byte, old, with string) []byte {
 	}
 	return b
 }
-

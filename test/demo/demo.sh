@@ -29,7 +29,7 @@ headline "1. vm1 starts on kvm-a: its volume is activated exclusively there"
 on kvm-a virsh start vm1
 exits 0
 says "Domain 'vm1' started"
-locks "vg_san/vm1 kvm-a ex live"
+runs_on kvm-a
 
 headline "2. On kvm-b the same guest is refused, and the message says why"
 on kvm-b virsh start vm1
@@ -38,7 +38,7 @@ says "error: Failed to start domain 'vm1'"
 says "cannot start vm1: vg_san/vm1 is held exclusively by kvm-a;"
 on kvm-b virsh list
 says "vm1 shut off"
-locks "vg_san/vm1 kvm-a ex live"
+runs_on kvm-a
 
 headline "3. What an operator sees"
 on kvm-a virtlvm status
@@ -50,7 +50,7 @@ says "vm1 running"
 on kvm-b virtlvm volumes
 exits 0
 says "kvm-a(ex)"
-locks "vg_san/vm1 kvm-a ex live"
+runs_on kvm-a
 
 headline "4. virtlvmd on kvm-a is killed while the guest runs: the lock stays"
 kill_daemon kvm-a
@@ -59,34 +59,35 @@ says "vm1 running"
 on kvm-b virsh start vm1
 exits 1
 says "held exclusively by kvm-a;"
-locks "vg_san/vm1 kvm-a ex live"
+runs_on kvm-a
 
 headline "5. It starts again and finds the guest and its lock"
-start_daemon kvm-a
+restart_daemon kvm-a
 on kvm-a virtlvm guests
 exits 0
 says "vm1 running"
-locks "vg_san/vm1 kvm-a ex live"
+runs_on kvm-a
 
 headline "6. vm1 stops on kvm-a: the volume is released"
 on kvm-a virsh destroy vm1
 exits 0
 says "Domain 'vm1' destroyed"
-locks
+on kvm-a virtlvm hooks
+exits 0
+says "vm1 release end destroyed noted"
+runs_on nobody
 
 headline "7. Now it starts on kvm-b"
 on kvm-b virsh start vm1
 exits 0
 says "Domain 'vm1' started"
-locks "vg_san/vm1 kvm-b ex live"
+runs_on kvm-b
 
 headline "8. And stops there"
 on kvm-b virsh destroy vm1
 exits 0
 says "Domain 'vm1' destroyed"
-locks
-on kvm-b virtlvm hooks
-exits 0
+runs_on nobody
 
 stop_daemons
 printf '\ndemo: all steps went as told, in %s s\n' "$SECONDS"

@@ -4,8 +4,7 @@
 
 hosts=(kvm-a kvm-b)
 work=       # the folder; empty until it is there
-job=        # pid of the command that runs now
-code=0      # its exit code
+code=0      # exit code of the last command
 output=     # and what it printed
 scene=start # for messages
 width=92    # columns of long lines, without the indent
@@ -98,7 +97,7 @@ start_daemon() {
 		"$work/bin/virtlvmd" -config "$root/virtlvm.toml" >>"$work/$host.log" 2>&1 &
 	daemon[$host]=$!
 	for ((tries = 0; tries < 100; tries++)); do
-		! "$root/bin/virtlvm" status >"$work/out" 2>&1 || return 0
+		! timeout 5 "$root/bin/virtlvm" status >"$work/out" 2>&1 || return 0
 		kill -0 "${daemon[$host]}" 2>/dev/null || break
 		sleep 0.1
 	done
@@ -118,12 +117,10 @@ on() {
 	printf '\n%s# %s\n' "$host" "$*"
 	# In the background, so that a signal to this script does not wait for it.
 	timeout 40 "$work/san/hosts/$host/bin/$1" "${@:2}" >"$work/out" 2>&1 &
-	job=$!
 	code=0
-	wait "$job" || code=$?
-	job=
+	wait $! || code=$?
 	output=$(<"$work/out")
-	[ -z "$output" ] || fold -s -w "$width" <<<"$output"
+	[ -z "$output" ] || fold -s -w "$width" <<<"$output" | sed 's/ *$//'
 }
 
 # exits CODE checks how the last command ended.
@@ -138,15 +135,25 @@ says() {
 	[[ $squeezed == *"$1"* ]] || fail "'$1' was expected in the output"
 }
 
-# locks [ROW...] shows the lock table and checks that its rows are exactly these.
-locks() {
-	local table rows want
+# runs_on HOST shows the lock table and checks that vm1 and its volume are on that host and
+# on no other; nobody: on none.
+runs_on() {
+	local table want='(no volume is locked)' host root pid
 	table=$("$work/bin/sanfake" locks) || fail "the lock table cannot be read"
-	printf '\n'
-	sed 's/^/    | /' <<<"$table"
-	rows=$(sed -e 1d -e 's/  */ /g' <<<"$table")
-	want=$(printf '%s\n' "${@:-(no volume is locked)}")
-	[ "$rows" = "$want" ] || fail "the locks were expected to be: $want"
+	printf '\n    | %s\n' "${table//$'\n'/$'\n'    | }"
+	[ "$1" = nobody ] || want="vg_san/vm1 $1 ex live"
+	[ "$(sed -e 1d -e 's/  */ /g' <<<"$table")" = "$want" ] || fail "the lock table was expected to be: $want"
+	for host in "${hosts[@]}"; do
+		root=$work/san/hosts/$host
+		if [ "$host" = "$1" ]; then
+			pid=$(sed -n "s/^<domstatus .* pid='\([0-9]*\)'.*/\1/p" "$root/run/libvirt/qemu/vm1.xml")
+			kill -0 "$pid" || fail "QEMU of vm1 was expected to run on $host"
+			[ -e "$root/dev/vg_san/vm1" ] || fail "vg_san/vm1 was expected to be active on $host"
+		else
+			[ ! -e "$root/run/libvirt/qemu/vm1.xml" ] || fail "vm1 was expected not to run on $host"
+			[ ! -e "$root/dev/vg_san/vm1" ] || fail "vg_san/vm1 was expected not to be active on $host"
+		fi
+	done
 }
 
 # kill_daemon HOST does to virtlvmd what a defect of its own would.
@@ -155,6 +162,12 @@ kill_daemon() {
 	printf '\n%s# kill -9 %s    # virtlvmd\n' "$1" "$pid"
 	unset "daemon[$1]"
 	{ kill -9 "$pid" && ! wait "$pid"; } 2>/dev/null || fail "virtlvmd could not be killed"
+}
+
+# restart_daemon HOST is start_daemon where a reader looks on.
+restart_daemon() {
+	printf '\n%s# virtlvmd &\n' "$1"
+	start_daemon "$1"
 }
 
 # stop_daemons ends them as systemd does.
@@ -181,16 +194,11 @@ fail() {
 
 # strike takes everything down that build_stage and the scenes have made, and only that.
 strike() {
-	local status=$? host pid tries
+	local status=$? host tries pids
 	trap - EXIT
 	trap '' INT TERM HUP
-	if [ -n "$job" ] && kill -TERM "$job" 2>/dev/null; then
-		wait "$job" || true
-	fi
-	for host in "${!daemon[@]}"; do
-		pid=${daemon[$host]}
-		{ kill -KILL "$pid" && wait "$pid" || true; } 2>/dev/null
-	done
+	mapfile -t pids < <(jobs -p)
+	end_jobs TERM "${pids[@]}" || end_jobs KILL "${pids[@]}" || true
 	for host in "${hosts[@]}"; do
 		# Without its hook: nobody is there to answer.
 		[ ! -e "$work/san/hosts/$host/run/libvirt/qemu/vm1.xml" ] ||
@@ -202,4 +210,20 @@ strike() {
 		sleep 0.1
 	done
 	exit "$status"
+}
+
+# end_jobs SIGNAL PID... ends children of this script and waits up to 5 s for them.
+end_jobs() {
+	local signal=$1 tries pid left
+	shift
+	kill -s "$signal" "$@" 2>/dev/null || true
+	for ((tries = 0; tries < 50; tries++)); do
+		left=
+		for pid in "$@"; do
+			! kill -0 "$pid" 2>/dev/null || left=1
+		done
+		[ -n "$left" ] || return 0
+		sleep 0.1
+	done
+	return 1
 }

@@ -1,0 +1,196 @@
+// Package demo tests the demo: it ends well, it leaves nothing, and it tells when the
+// programs do not do what its text says.
+package demo
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// build makes the programs as `make demo` does, but for virtlvmd, which has the race
+// detector where the test has it.
+func build(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, pkg := range map[string]string{
+		"virtlvm": "./cmd/virtlvm", "virtlvmd": "./cmd/virtlvmd", "hook/qemu": "./hooks/qemu",
+		"sanfake": "./test/san/sanfake", "fakevirt": "./test/fakevirt/fakevirt",
+	} {
+		args := []string{"build", "-buildvcs=false", "-o", filepath.Join(dir, name)}
+		env := append(os.Environ(), "CGO_ENABLED=0")
+		if name == "virtlvmd" {
+			env = append(os.Environ(), "CGO_ENABLED=1")
+			if raceDetector() {
+				args = append(args, "-race")
+			}
+		}
+		cmd := exec.Command("go", append(args, pkg)...)
+		cmd.Dir, cmd.Env = "../..", env
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	return dir
+}
+
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// show is a run of the demo.
+type show struct {
+	code     int
+	out, err string
+	stage    string // its folder
+}
+
+var stagePattern = regexp.MustCompile(`/tmp/virtlvm-demo\.\w+`)
+
+// play runs the demo; at the line that begins with stopAt, if any, it gets SIGTERM.
+func play(t *testing.T, programs, stopAt string) show {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "./demo.sh", programs)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	var errs, text bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if !assert.NoError(t, err) || !assert.NoError(t, cmd.Start()) {
+		return show{}
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		text.WriteString(lines.Text() + "\n")
+		if stopAt != "" && strings.HasPrefix(lines.Text(), stopAt) {
+			assert.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		}
+	}
+	assert.NoError(t, lines.Err())
+	_ = cmd.Wait() // the exit code tells
+	s := show{code: cmd.ProcessState.ExitCode(), out: text.String(), err: errs.String()}
+	s.stage = stagePattern.FindString(s.out + s.err)
+	return s
+}
+
+// assertGone checks that nothing is left of a run.
+func assertGone(t *testing.T, s show) {
+	t.Helper()
+	if !assert.NotEmpty(t, s.stage, "%s%s", s.out, s.err) {
+		return
+	}
+	assert.NoDirExists(t, s.stage)
+	// Programs that are run by a tool may live for a moment longer.
+	assert.Eventually(t, func() bool { return len(processes(t, s.stage)) == 0 }, 5*time.Second, 20*time.Millisecond,
+		"%v", processes(t, s.stage))
+}
+
+// processes are the command lines that name dir.
+func processes(t *testing.T, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	assert.NoError(t, err)
+	var found []string
+	for _, path := range paths {
+		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(dir)) {
+			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
+}
+
+func TestDemo(t *testing.T) {
+	programs := build(t)
+	t.Run("two at once", func(t *testing.T) {
+		var shows [2]show
+		var wg sync.WaitGroup
+		for i := range shows {
+			wg.Go(func() { shows[i] = play(t, programs, "") })
+		}
+		wg.Wait()
+		for _, s := range shows {
+			assert.Equal(t, 0, s.code, "%s%s", s.out, s.err)
+			assert.Empty(t, s.err)
+			assert.Contains(t, s.out, "demo: all steps went as told")
+			assert.Equal(t, 7, strings.Count(s.out, "    | vg_san/vm1 ")+strings.Count(s.out, "    | (no volume is locked)"))
+			for line := range strings.Lines(s.out) {
+				assert.LessOrEqual(t, len(line), 100, line)
+			}
+			assertGone(t, s)
+		}
+		assert.NotEqual(t, shows[0].stage, shows[1].stage)
+	})
+	t.Run("stopped on the way", func(t *testing.T) {
+		s := play(t, programs, "== 3.")
+		assert.Equal(t, 143, s.code, "%s%s", s.out, s.err)
+		assert.NotContains(t, s.out, "== 5.")
+		assertGone(t, s)
+	})
+}
+
+// A defect of any of the programs is not talked over.
+func TestDefectsAreTold(t *testing.T) {
+	programs := build(t)
+	const hook, daemon, cli, tools = "hook/qemu", "virtlvmd", "virtlvm", "sanfake"
+	tests := map[string]struct {
+		program, script string // the real one is $REAL
+		want            string
+	}{
+		"a hook that does nothing": {
+			hook, "cat >/dev/null",
+			"FAILED at \"1. vm1 starts on kvm-a: its volume is activated exclusively there\":\nexit code 0 was expected, not 1\n",
+		},
+		"a hook that does not name the holder": {
+			hook, `case $0 in *kvm-b*) echo "virtlvm: cannot start vm1" >&2; exit 1;; esac; exec "$REAL" "$@"`,
+			"FAILED at \"2. On kvm-b the same guest is refused, and the message says why\":\n" +
+				"'cannot start vm1: vg_san/vm1 is held exclusively by kvm-a;' was expected in the output\n",
+		},
+		"a daemon that ends at once": {
+			daemon, "echo no >&2; exit 1",
+			"FAILED at \"start\":\nvirtlvmd on kvm-a is not well: virtlvm: ",
+		},
+		"a command line that fails": {
+			cli, `[ "$1" != guests ] || exit 4; exec "$REAL" "$@"`,
+			"FAILED at \"3. What an operator sees\":\nexit code 0 was expected, not 4\n",
+		},
+		"tools that share where they should not": {
+			tools, `case "$0 $*" in */lvchange*-aey*) shift; set -- -asy vg_san/vm1;; esac; exec -a "${0##*/}" "$REAL" "$@"`,
+			"FAILED at \"1. ",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			require.NoError(t, os.Mkdir(filepath.Join(dir, "hook"), 0o755))
+			for _, p := range []string{hook, daemon, cli, tools, "fakevirt"} {
+				require.NoError(t, os.Symlink(filepath.Join(programs, p), filepath.Join(dir, p)))
+			}
+			script := "#!/bin/bash\nREAL='" + filepath.Join(programs, tt.program) + "'\n" + tt.script + "\n"
+			require.NoError(t, os.Remove(filepath.Join(dir, tt.program)))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, tt.program), []byte(script), 0o755))
+			s := play(t, dir, "")
+			assert.Equal(t, 1, s.code, "%s%s", s.out, s.err)
+			assert.Contains(t, s.err, tt.want)
+			assert.NotContains(t, s.out, "all steps went as told")
+			// One that fails before the first line tells its folder in nothing but the log.
+			if s.stage != "" {
+				assertGone(t, s)
+			}
+		})
+	}
+}
