@@ -16,6 +16,9 @@ type taker struct {
 	owner   string // guest uuid or model.OwnerOperator
 	guest   string // guest name
 	attempt model.Attempt
+	// incoming: the volumes are shared with the source of a live migration.
+	incoming bool
+	grant    model.Grant
 }
 
 // taken is what one acquire changed on one volume, so that it can be undone.
@@ -47,6 +50,9 @@ func (m *Manager) acquire(ctx context.Context, t taker, vg string, needs []model
 	if err := before.usable(vg); err != nil {
 		return nil, err
 	}
+	if err := m.strangers(ctx, needs, before); err != nil {
+		return nil, err
+	}
 	all, change, err := m.claim(t, vg, needs, before)
 	if err != nil {
 		return nil, err
@@ -64,10 +70,11 @@ func (m *Manager) claim(t taker, vg string, needs []model.Need, before local) ([
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range needs {
-		if err := m.conflict(t.owner, n); err != nil {
+		a := before.ofVolume(n.Volume)
+		if err := m.conflict(t.owner, n, a); err != nil {
 			return nil, store.HoldChange{}, err
 		}
-		if a := before.ofVolume(n.Volume); a.Orphan {
+		if a.Orphan {
 			return nil, store.HoldChange{}, api.NewError(api.KindLocking, fmt.Sprintf(
 				"the lock of %s is orphaned on this host (lvmlockd died under it); start lvmlockd with '--adopt 1', or reboot this host", n.Volume.Name()))
 		}
@@ -80,6 +87,9 @@ func (m *Manager) claim(t taker, vg string, needs []model.Need, before local) ([
 		h := model.Hold{
 			Owner: t.owner, Guest: t.guest, Volume: n.Volume.ID, LockLV: n.Volume.LockLV, Name: n.Volume.Name(),
 			Role: n.Role, Mode: n.Role.Mode(), Phase: model.PhaseHeld, BootID: m.BootID, Attempt: t.attempt, Since: m.Now().UnixMilli(),
+		}
+		if t.incoming {
+			h.Phase, h.Grant = model.PhaseIncoming, t.grant
 		}
 		if old, ok := m.holds[k]; ok {
 			tk.oldHold = &old
@@ -95,10 +105,11 @@ func (m *Manager) claim(t taker, vg string, needs []model.Need, before local) ([
 	return all, change, nil
 }
 
-// conflict must be called with m.mu held.
-func (m *Manager) conflict(owner string, n model.Need) error {
+// conflict must be called with m.mu held. An ending hold counts until its volume is off:
+// something may have it open still.
+func (m *Manager) conflict(owner string, n model.Need, a model.Actual) error {
 	for _, h := range m.holds {
-		if h.Volume != n.Volume.ID || h.Owner == owner || h.Phase == model.PhaseEnding {
+		if h.Volume != n.Volume.ID || h.Owner == owner || h.Phase == model.PhaseEnding && a.Is(model.ModeOff) {
 			continue
 		}
 		if n.Role.Mode() != model.ModeEX && h.Mode != model.ModeEX {
@@ -106,6 +117,9 @@ func (m *Manager) conflict(owner string, n model.Need) error {
 		}
 		if h.Owner == model.OwnerOperator {
 			return api.NewError(api.KindHeld, fmt.Sprintf("%s is held on this host by an operator (virtlvm activate); run 'virtlvm deactivate %s' first", h.Name, h.Name))
+		}
+		if h.Phase == model.PhaseEnding {
+			return api.NewError(api.KindInUse, fmt.Sprintf("%s of guest %s, which has ended, is not released yet on this host; see 'virtlvm status' and try again", h.Name, show(h.Guest)))
 		}
 		return api.NewError(api.KindHeld, fmt.Sprintf("%s is used on this host (%s) by guest %s as a %s disk; stop that guest, or take the disk out of one of the two", h.Name, m.Host, show(h.Guest), h.Role))
 	}
@@ -121,11 +135,12 @@ func (m *Manager) applyClaim(ctx context.Context, all []taken, change store.Hold
 		}
 	}
 	if len(wanting) == 0 {
-		// Nothing to run, but the intent must be on disk before the guest starts.
-		if err := m.Journal.ChangeHolds(ctx, change); err != nil {
+		// Nothing to run, but the intent must be on disk before the guest starts, and the
+		// locks that lvmlockd lists must be worth something: with sanlock dead they are not.
+		if err := m.leased(ctx, all); err != nil {
 			return err
 		}
-		return nil
+		return m.Journal.ChangeHolds(ctx, change)
 	}
 	for _, mode := range []model.LockMode{model.ModeEX, model.ModeSH} {
 		vols := wanting[mode]
@@ -171,6 +186,12 @@ func (m *Manager) verify(ctx context.Context, e *effect, want model.LockMode, vo
 
 // undo brings back what an acquire found, newest first. It is called with the VG's turn.
 func (m *Manager) undo(ctx context.Context, vg string, all []taken) {
+	m.undoHolds(ctx, all)
+	m.restoreModes(ctx, all)
+	m.ensureLocked(ctx, vg)
+}
+
+func (m *Manager) undoHolds(ctx context.Context, all []taken) {
 	var change store.HoldChange
 	m.mu.Lock()
 	for i := len(all) - 1; i >= 0; i-- {
@@ -194,8 +215,6 @@ func (m *Manager) undo(ctx context.Context, vg string, all []taken) {
 	}
 	m.mu.Unlock()
 	m.persist(ctx, change)
-	m.restoreModes(ctx, all)
-	m.ensureLocked(ctx, vg)
 }
 
 // restoreModes converts back volumes that were active in another mode before.

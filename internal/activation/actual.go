@@ -46,12 +46,12 @@ func (l local) usable(vg string) error {
 
 func (l local) started(vg string) bool { return l.usable(vg) == nil }
 
-// actual state of one volume. A volume that shares its pool's lock counts as locked only
-// while it is active: the lock alone may be there for a sister.
+// actual state of one volume. A volume that shares its pool's lock does not count as
+// locked while it is off and a sister is active: the lock is the sister's.
 func (l local) actual(vg string, id model.VolumeID, lockLV string) model.Actual {
 	a := model.Actual{Lock: model.ModeOff}
 	_, a.Active = l.devices[id.DMUUID()]
-	if mode, ok := l.locks.VGs[vg].Locks[lockLV]; ok && (lockLV == id.LV || a.Active) {
+	if mode, ok := l.locks.VGs[vg].Locks[lockLV]; ok && (lockLV == id.LV || a.Active || !l.inUse(model.VolumeID{VG: id.VG, LV: lockLV})) {
 		a.Lock = mode
 	}
 	for _, o := range l.locks.Orphans {
@@ -60,6 +60,17 @@ func (l local) actual(vg string, id model.VolumeID, lockLV string) model.Actual 
 		}
 	}
 	return a
+}
+
+// inUse: some volume is active on a pool or an origin.
+func (l local) inUse(id model.VolumeID) bool {
+	prefix := id.DMUUID()
+	for uuid := range l.devices {
+		if strings.HasPrefix(uuid, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func (l local) ofVolume(v model.Volume) model.Actual { return l.actual(v.VG, v.ID, v.LockLV) }

@@ -2,6 +2,7 @@ package activation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -15,9 +16,9 @@ import (
 // by break-glass, or were given a disk while running - and ends the holds of disks that
 // were taken away. The ensure loop then takes what locks are missing; a refusal there is an
 // alarm. all: also look at guests whose disks have not changed.
-func (m *Manager) adopt(ctx context.Context, snap guests.Snapshot, all bool) {
-	for _, uuid := range sortedKeys(snap.ByUUID) {
-		g := snap.ByUUID[uuid]
+func (m *Manager) adopt(ctx context.Context, s sight, all bool) {
+	for _, uuid := range sortedKeys(s.ByUUID) {
+		g := s.ByUUID[uuid]
 		if g.Alive != guests.Alive {
 			continue
 		}
@@ -31,42 +32,63 @@ func (m *Manager) adopt(ctx context.Context, snap guests.Snapshot, all bool) {
 		if m.isAdopted(uuid, key) && !all {
 			continue
 		}
-		err = m.adoptGuest(ctx, g, d)
+		err = m.adoptGuest(ctx, s, g, d)
 		m.problem(topic, err)
 		if err == nil {
 			m.setAdopted(uuid, key)
 		}
 	}
-	m.forgetAdopted(snap)
+	m.forgetAdopted(s.Snapshot)
 }
 
-func (m *Manager) adoptGuest(ctx context.Context, g guests.Guest, d *domain.Domain) error {
-	// The first step only: libvirt has found the chain, and a running guest's headers
-	// change under us.
-	found, err := m.next(ctx, m.walks(d))
+// adoptNow adopts one running guest.
+func (m *Manager) adoptNow(ctx context.Context, s sight, g guests.Guest) error {
+	d, err := domain.ParseStatus(g.XML)
 	if err != nil {
-		return fmt.Errorf("running guest %s is not protected: %w", show(g.Name), err)
+		return fmt.Errorf("cannot read the disks of running guest %s: %w", show(g.Name), err)
 	}
-	needs, err := mergeNeeds(found)
+	return m.adoptGuest(ctx, s, g, d)
+}
+
+// adoptGuest adopts what can be adopted, disk by disk: one that cannot be judged must not
+// leave the others without protection.
+func (m *Manager) adoptGuest(ctx context.Context, s sight, g guests.Guest, d *domain.Domain) error {
+	var placed []located
+	var failed error
+	for _, w := range m.walks(d) {
+		// The first step only: libvirt has found the chain, and a running guest's headers
+		// change under us.
+		found, err := m.next(ctx, []walk{w})
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		placed = append(placed, found...)
+	}
+	needs, err := mergeNeeds(placed)
 	if err != nil {
-		return fmt.Errorf("running guest %s is not protected: %w", show(g.Name), err)
+		failed = errors.Join(failed, err)
 	}
 	var change store.HoldChange
-	var conflict error
+	now, err := m.look(ctx)
+	if err != nil {
+		return fmt.Errorf("running guest %s is not protected: %w", show(g.Name), err)
+	}
 	m.mu.Lock()
-	if m.inflight[g.UUID] > 0 {
+	if m.inflight[g.UUID] > 0 || m.stale(s, g.UUID) {
 		m.mu.Unlock()
+		m.Kick()
 		return nil
 	}
 	wanted := map[model.VolumeID]bool{}
 	for _, n := range needs {
 		wanted[n.Volume.ID] = true
 		k := holdKey{g.UUID, n.Volume.ID}
-		if h, ok := m.holds[k]; ok && h.Phase == model.PhaseHeld && h.Mode.Covers(n.Role.Mode()) {
+		if h, ok := m.holds[k]; ok && h.Phase != model.PhaseEnding && h.Mode.Covers(n.Role.Mode()) {
 			continue
 		}
-		if err := m.conflict(g.UUID, n); err != nil {
-			conflict = fmt.Errorf("ALARM: running guest %s is not protected: %w", show(g.Name), err)
+		if err := m.conflict(g.UUID, n, now.ofVolume(n.Volume)); err != nil {
+			failed = errors.Join(failed, err)
 			continue
 		}
 		h := model.Hold{
@@ -78,9 +100,9 @@ func (m *Manager) adoptGuest(ctx context.Context, g guests.Guest, d *domain.Doma
 		m.Log.Info("adopted a volume of a running guest", "guest", g.Name, "volume", h.Name, "mode", h.Mode)
 	}
 	// Only a quiet guest's XML says what it has: jobs add and remove images on the way.
-	if quiet(g) {
+	if quiet(g) && failed == nil {
 		for k, h := range m.holds {
-			if k.owner == g.UUID && h.Phase == model.PhaseHeld && h.Attempt.Seen && !wanted[k.volume] {
+			if k.owner == g.UUID && h.Phase == model.PhaseHeld && h.Attempt.Seen && !wanted[k.volume] && m.inScope(h) {
 				h.Phase, h.Since = model.PhaseEnding, m.Now().UnixMilli()
 				m.holds[k] = h
 				change.Put = append(change.Put, h)
@@ -90,7 +112,15 @@ func (m *Manager) adoptGuest(ctx context.Context, g guests.Guest, d *domain.Doma
 	}
 	m.mu.Unlock()
 	m.persist(ctx, change)
-	return conflict
+	if failed != nil {
+		return fmt.Errorf("ALARM: running guest %s is not fully protected: %w", show(g.Name), failed)
+	}
+	return nil
+}
+
+func (m *Manager) inScope(h model.Hold) bool {
+	vg, _, _ := strings.Cut(h.Name, "/")
+	return m.Settings().Scope(vg)
 }
 
 // disksKey tells whether the disks of a guest have changed.

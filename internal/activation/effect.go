@@ -54,10 +54,15 @@ type Recorder struct {
 	Runner run.Runner
 	Now    func() time.Time
 	BootID string
+	// Timeout of one look; nil: the runner's default.
+	Timeout func() time.Duration
 }
 
 // Run implements run.Runner.
 func (r Recorder) Run(ctx context.Context, cmd run.Cmd) (run.Result, error) {
+	if r.Timeout != nil && cmd.Timeout == 0 {
+		cmd.Timeout = r.Timeout()
+	}
 	c, ok := ctx.Value(causeKey{}).(*cause)
 	if !ok || !c.record {
 		return r.Runner.Run(ctx, cmd)
@@ -199,21 +204,21 @@ func (m *Manager) setDirty() {
 	m.mu.Unlock()
 }
 
-// flush writes all holds where an earlier write failed.
+// flush writes all holds where an earlier write failed, or into a database begun anew. It
+// keeps the lock meanwhile, so that no newer hold is overwritten; it is rare.
 func (m *Manager) flush(ctx context.Context) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.loaded || !m.dirty && m.journal == m.Journal.Generation() {
+		return
+	}
 	all := make([]model.Hold, 0, len(m.holds))
 	for _, h := range m.holds {
 		all = append(all, h)
 	}
-	dirty := m.dirty
-	m.dirty = false
-	m.mu.Unlock()
-	if !dirty {
-		return
-	}
-	if err := m.Journal.ReplaceHolds(ctx, all); err != nil {
-		m.setDirty()
+	generation := m.Journal.Generation()
+	if err := m.Journal.ReplaceHolds(ctx, all); err == nil {
+		m.dirty, m.journal = false, generation
 	}
 }
 

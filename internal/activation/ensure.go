@@ -23,6 +23,9 @@ type job struct {
 // ensureVG brings the held volumes of one VG to what their holds want. What cannot be
 // done now is reported and tried again at the next look.
 func (m *Manager) ensureVG(ctx context.Context, vg string) {
+	if !m.Settings().Scope(vg) {
+		return // taken out of scope while guests ran: no longer ours to touch
+	}
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
 		m.reportVG(vg, err)
@@ -47,7 +50,6 @@ func (m *Manager) ensureLocked(ctx context.Context, vg string) {
 		return
 	}
 	jobs := m.jobs(vg, now)
-	m.settle(ctx, jobs)
 	todo := map[model.LockMode][]job{}
 	for _, j := range jobs {
 		if !j.done() && j.due() {
@@ -61,6 +63,7 @@ func (m *Manager) ensureLocked(ctx context.Context, vg string) {
 		return
 	}
 	m.reportVG(vg, nil)
+	m.settle(ctx, jobs)
 	m.ensureOff(ctx, todo[model.ModeOff])
 	m.ensureOn(ctx, model.ModeEX, todo[model.ModeEX])
 	m.ensureOn(ctx, model.ModeSH, todo[model.ModeSH])
@@ -135,11 +138,12 @@ func (m *Manager) settle(ctx context.Context, jobs []job) {
 	}
 	m.mu.Unlock()
 	m.persist(ctx, change)
+	m.notifyEnded(change)
 }
 
 // ensureOff deactivates with one command, and knows that exit code 0 is no proof.
 func (m *Manager) ensureOff(ctx context.Context, jobs []job) {
-	vols := m.ours(ctx, jobs)
+	vols := m.closed(ctx, m.ours(ctx, jobs))
 	if len(vols) == 0 {
 		return
 	}
@@ -150,6 +154,28 @@ func (m *Manager) ensureOff(ctx context.Context, jobs []job) {
 	if err := m.verify(ctx, e, model.ModeOff, vols); err != nil {
 		m.noteFailure(vols, err)
 	}
+}
+
+// closed keeps the volumes that nothing has open: lvchange would try for seconds, and
+// fail.
+func (m *Manager) closed(ctx context.Context, vols []model.Volume) []model.Volume {
+	if len(vols) == 0 {
+		return nil
+	}
+	open, err := m.LVM.OpenCounts(ctx)
+	if err != nil {
+		m.noteFailure(vols, fmt.Errorf("cannot tell whether it is open: %w", err))
+		return nil
+	}
+	var all []model.Volume
+	for _, v := range vols {
+		if n := open[v.ID.DMUUID()]; n > 0 {
+			m.noteFailure([]model.Volume{v}, fmt.Errorf("it is open on this host (%d times); deactivated when it is closed: 'lsof /dev/%s' tells who has it open", n, v.Name()))
+			continue
+		}
+		all = append(all, v)
+	}
+	return all
 }
 
 // ours keeps the volumes whose device still carries the name we know: after a rename the

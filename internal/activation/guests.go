@@ -2,6 +2,7 @@ package activation
 
 import (
 	"context"
+	"maps"
 	"strings"
 
 	"virtlvm/internal/api"
@@ -17,6 +18,7 @@ func (m *Manager) notice(ctx context.Context, call api.HookCall) {
 		uuid = m.uuidOf(call.Guest)
 	}
 	sameBoot := call.Stamp.BootID == m.BootID
+	m.called(uuid)
 	switch {
 	case uuid == "" || !sameBoot:
 	case call.Op == "stopped" && !call.Spooled:
@@ -31,7 +33,10 @@ func (m *Manager) notice(ctx context.Context, call api.HookCall) {
 		delete(m.stopping, uuid)
 		m.mu.Unlock()
 		if call.Op == "release" && !call.Spooled {
-			// Wait, so that the volumes are free when virsh returns.
+			// Wait, so that the volumes are free when virsh returns; go on even if the hook
+			// does not.
+			ctx, done := context.WithTimeout(context.WithoutCancel(ctx), 2*startGrace)
+			defer done()
 			m.judge(ctx, uuid)
 			m.ensureGuest(ctx, uuid)
 			return
@@ -61,31 +66,60 @@ const (
 	ending      // its guest is gone
 )
 
+// sight is one look at the guests, with the number of hook calls each guest had had
+// before it. What a guest did since makes what was seen of it worthless.
+type sight struct {
+	guests.Snapshot
+	calls map[string]uint64
+}
+
+func (m *Manager) sight() (sight, error) {
+	m.mu.Lock()
+	calls := maps.Clone(m.calls)
+	m.mu.Unlock()
+	snap, err := m.Guests.Observe()
+	m.problem("guests", err)
+	return sight{snap, calls}, err
+}
+
+// stale must be called with m.mu held.
+func (m *Manager) stale(s sight, uuid string) bool { return m.calls[uuid] != s.calls[uuid] }
+
+// called notes a hook call for a guest.
+func (m *Manager) called(uuid string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls[uuid]++
+}
+
 // judge looks which guests run and ends the holds of those that do not; only: one
 // guest's uuid, or "" for all.
 func (m *Manager) judge(ctx context.Context, only string) {
-	snap, err := m.Guests.Observe()
-	m.problem("guests", err)
+	s, err := m.sight()
 	if err != nil {
 		return // unknown is never gone
 	}
-	m.judgeBy(ctx, snap, only)
+	m.judgeBy(ctx, s, only)
 }
 
-func (m *Manager) judgeBy(ctx context.Context, snap guests.Snapshot, only string) {
+func (m *Manager) judgeBy(ctx context.Context, s sight, only string) {
 	var change store.HoldChange
 	m.mu.Lock()
 	for k, h := range m.holds {
-		if k.owner == model.OwnerOperator || h.Phase != model.PhaseHeld || only != "" && k.owner != only {
+		if k.owner == model.OwnerOperator || h.Phase == model.PhaseEnding || only != "" && k.owner != only || m.stale(s, k.owner) {
 			continue
 		}
-		switch m.fateOf(h, snap) {
+		switch m.fateOf(h, s.Snapshot) {
 		case seen:
 			delete(m.goneAt, k.owner)
-			if h.Attempt.Seen {
+			was := h
+			h.Attempt.Seen = true
+			if m.migrationOver(h, s.ByUUID[k.owner]) {
+				h.Phase, h.Grant, h.Since = model.PhaseHeld, model.Grant{}, m.Now().UnixMilli()
+			}
+			if h == was {
 				continue
 			}
-			h.Attempt.Seen = true
 		case ending:
 			h.Phase, h.Since = model.PhaseEnding, m.Now().UnixMilli()
 		default:
@@ -146,7 +180,7 @@ func (m *Manager) end(ctx context.Context, which func(model.Hold) bool) {
 	var change store.HoldChange
 	m.mu.Lock()
 	for k, h := range m.holds {
-		if h.Phase == model.PhaseHeld && which(h) {
+		if h.Phase != model.PhaseEnding && which(h) {
 			h.Phase, h.Since = model.PhaseEnding, m.Now().UnixMilli()
 			m.holds[k] = h
 			change.Put = append(change.Put, h)

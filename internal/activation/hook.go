@@ -6,6 +6,7 @@ import (
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/domain"
+	"virtlvm/internal/guests"
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
 )
@@ -31,13 +32,9 @@ func (m *Manager) Hook(ctx context.Context, call api.HookCall) api.HookVerdict {
 	if err == nil {
 		err = journalErr
 	}
-	m.arrive(call.UUID)
-	if err == nil {
-		err = m.decide(work, call, d)
-	}
-	answered := m.answered(call.UUID, err == nil)
+	xml, answered, err := m.verdict(work, call, d, err)
 	v := store.HookVerdict{Verdict: store.VerdictAllowed}
-	answer := api.HookVerdict{Allow: true}
+	answer := api.HookVerdict{Allow: true, XML: xml}
 	if err != nil {
 		answer = api.HookVerdict{Message: refusal(call.Op, call.Guest, err)}
 		v = store.HookVerdict{Verdict: store.VerdictRefused, Message: answer.Message}
@@ -45,6 +42,7 @@ func (m *Manager) Hook(ctx context.Context, call api.HookCall) api.HookVerdict {
 	}
 	if err == nil && ctx.Err() != nil {
 		m.abandon(context.WithoutCancel(work), d.UUID)
+		answered = store.HoldChange{} // what abandon wrote is newer
 		v = store.HookVerdict{Verdict: store.VerdictGone, Message: "the hook had gone before the verdict; what was done for it is undone"}
 	}
 	m.finishCall(ctx, id, v, c, answered)
@@ -77,24 +75,84 @@ func (m *Manager) finishCall(ctx context.Context, id int64, v store.HookVerdict,
 	}
 }
 
-// decide makes the verdict on a call that libvirt waits for.
-func (m *Manager) decide(ctx context.Context, call api.HookCall, d *domain.Domain) error {
-	select {
-	case <-m.ready:
-	case <-ctx.Done():
-		return api.NewError(api.KindUnknown, "virtlvmd has not finished its first look at this host; see 'virtlvm status' and try again")
+// verdict decides one start of a guest at a time, and notes that it is being decided.
+func (m *Manager) verdict(ctx context.Context, call api.HookCall, d *domain.Domain, refused error) (xml []byte, answered store.HoldChange, err error) {
+	if refused != nil {
+		return nil, answered, refused
 	}
-	switch call.Op {
-	case "migrate":
-		return m.checkMigrate(ctx, d)
-	case "restore":
-		return nil // `prepare` follows and takes the volumes
+	leave, err := m.enterGuest(ctx, d.UUID)
+	if err != nil {
+		return nil, answered, err
+	}
+	defer leave()
+	m.called(d.UUID)
+	m.arrive(d.UUID)
+	defer func() { answered = m.answered(d.UUID, err == nil) }()
+	xml, err = m.decide(ctx, call, d)
+	return xml, answered, err
+}
+
+// enterGuest waits until no other start of the guest is being decided: libvirt makes them
+// one after another, but one that hangs can outlive its libvirtd.
+func (m *Manager) enterGuest(ctx context.Context, uuid string) (leave func(), err error) {
+	m.mu.Lock()
+	turn := m.deciding[uuid]
+	if turn == nil {
+		turn = make(chan struct{}, 1)
+		m.deciding[uuid] = turn
+	}
+	m.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, api.NewError(api.KindUnknown, "an earlier start of it is still being decided; see 'virtlvm hooks' and try again")
+	}
+}
+
+// mustBeGone refuses to start a guest that has a QEMU here already, or may have one:
+// libvirt forgets a QEMU that it could not kill.
+func (m *Manager) mustBeGone(d *domain.Domain) error {
+	snap, err := m.Guests.Observe()
+	if err != nil {
+		return api.NewError(api.KindUnknown, fmt.Sprintf("cannot tell whether it runs here already: %v", err))
+	}
+	switch snap.Liveness(d.UUID, d.Name) {
+	case guests.Gone:
+		return nil
+	case guests.Alive:
+		return api.NewError(api.KindHeld, fmt.Sprintf("it has a QEMU on this host already (pid %d); that must end first", snap.ByUUID[d.UUID].PID))
+	case guests.Unknown:
+	}
+	return api.NewError(api.KindUnknown, "it cannot be told whether it has a QEMU on this host already: its status file in /run/libvirt/qemu, or its process, is not understood")
+}
+
+// decide makes the verdict on a call that libvirt waits for. xml replaces the domain
+// document where it is not empty.
+func (m *Manager) decide(ctx context.Context, call api.HookCall, d *domain.Domain) (xml []byte, err error) {
+	if err := m.awaitReady(ctx); err != nil {
+		return nil, err
 	}
 	t := taker{owner: d.UUID, guest: call.Guest, attempt: model.Attempt{LibvirtdPID: call.Stamp.LibvirtdPID, LibvirtdStart: call.Stamp.LibvirtdStart}}
-	if call.Op != "prepare" && m.holdsAll(d) {
-		return nil
+	switch call.Op {
+	case "migrate":
+		return m.migrate(ctx, t, call, d)
+	case "restore":
+		return nil, nil // `prepare` follows and takes the volumes
+	case "prepare":
+		if err := m.mustBeGone(d); err != nil {
+			return nil, err
+		}
+		isMigration, err := m.prepareIncoming(ctx, t, call)
+		if isMigration || err != nil {
+			return nil, err
+		}
+	default:
+		if m.holdsAll(ctx, d) {
+			return nil, nil
+		}
 	}
-	return m.acquireDomain(ctx, t, m.walks(d))
+	return nil, m.acquireDomain(ctx, t, m.walks(d))
 }
 
 // arrive marks a start as being decided: its holds are not judged meanwhile.
@@ -117,7 +175,7 @@ func (m *Manager) answered(uuid string, allowed bool) (change store.HoldChange) 
 		return change
 	}
 	for k, h := range m.holds {
-		if k.owner == uuid && h.Phase == model.PhaseHeld && !h.Attempt.Seen {
+		if k.owner == uuid && h.Phase != model.PhaseEnding && !h.Attempt.Seen {
 			h.Attempt.AnsweredMillis = m.uptimeMillis()
 			m.holds[k] = h
 			change.Put = append(change.Put, h)
@@ -146,6 +204,9 @@ func (m *Manager) acquireDomain(ctx context.Context, t taker, walks []walk) erro
 			}
 			got, err := m.acquireMissing(ctx, t, needs, all)
 			all = append(all, got...)
+			if err == nil {
+				err = m.checkSharers(ctx, got)
+			}
 			if err != nil {
 				return err
 			}
@@ -162,6 +223,10 @@ func (m *Manager) acquireMissing(ctx context.Context, t taker, needs []model.Nee
 	done := map[model.VolumeID]bool{}
 	for _, h := range have {
 		done[h.volume.ID] = true
+	}
+	for _, h := range m.holdsOf(t.owner) {
+		// What came with a migration is shared until that ends.
+		done[h.Volume] = done[h.Volume] || h.Phase == model.PhaseIncoming
 	}
 	byVG := map[string][]model.Need{}
 	for _, n := range needs {
@@ -189,26 +254,15 @@ func (m *Manager) release(ctx context.Context, all []taken) {
 	for _, vg := range sortedKeys(byVG) {
 		leave, err := m.enterVG(ctx, vg)
 		if err != nil {
-			m.giveUp(ctx, byVG[vg]) // the VG is stuck: the ensure loop goes on when it is not
+			m.undoHolds(ctx, byVG[vg]) // the VG is stuck: the ensure loop goes on when it is not
+			m.Kick()
 			continue
 		}
-		m.undo(ctx, vg, byVG[vg])
-		leave()
+		func() {
+			defer leave()
+			m.undo(ctx, vg, byVG[vg])
+		}()
 	}
-}
-
-func (m *Manager) giveUp(ctx context.Context, all []taken) {
-	var change store.HoldChange
-	m.mu.Lock()
-	for _, t := range all {
-		h := t.hold
-		h.Phase = model.PhaseEnding
-		m.holds[holdKey{h.Owner, h.Volume}] = h
-		change.Put = append(change.Put, h)
-	}
-	m.mu.Unlock()
-	m.persist(ctx, change)
-	m.Kick()
 }
 
 // abandon ends the holds of a start whose verdict nobody received.
@@ -217,17 +271,17 @@ func (m *Manager) abandon(ctx context.Context, uuid string) {
 	m.ensureGuest(ctx, uuid)
 }
 
-// holdsAll reports whether every volume the XML names is held for the guest and active:
+// holdsAll reports whether every volume the XML names is held for the guest as wanted:
 // so it is at `start` and `started` after a good `prepare`, and nothing needs to be run.
-func (m *Manager) holdsAll(d *domain.Domain) bool {
-	devices, err := m.LVM.Devices()
+func (m *Manager) holdsAll(ctx context.Context, d *domain.Domain) bool {
+	now, err := m.look(ctx)
 	if err != nil {
 		return false
 	}
 	m.mu.Lock()
 	byName := map[string]model.Hold{}
 	for k, h := range m.holds {
-		if k.owner == d.UUID && h.Phase == model.PhaseHeld {
+		if k.owner == d.UUID && h.Phase != model.PhaseEnding {
 			byName[h.Name] = h
 		}
 	}
@@ -245,37 +299,10 @@ func (m *Manager) holdsAll(d *domain.Domain) bool {
 			if !ok || !h.Mode.Covers(im.Role.Mode()) {
 				return false
 			}
-			if _, active := devices[h.Volume.DMUUID()]; !active {
+			if !now.ofHold(h).Is(h.Wanted()) {
 				return false
 			}
 		}
 	}
 	return true
-}
-
-// checkMigrate lets an incoming migration pass only where nothing is held exclusively on
-// another host: sharing a volume between source and destination for the time of a live
-// migration needs the source's consent.
-func (m *Manager) checkMigrate(ctx context.Context, d *domain.Domain) error {
-	found, err := m.next(ctx, m.walks(d))
-	if err != nil {
-		return err
-	}
-	for _, f := range found {
-		if !f.managed || f.Role.Mode() != model.ModeEX {
-			continue
-		}
-		v := f.need.Volume
-		holders, err := m.Leases.Holders(ctx, v.VG, v.LeaseOffset, v.LockLV)
-		if err != nil {
-			return api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who holds %s: %v", v.Name(), err))
-		}
-		for _, h := range holders {
-			if !h.Self {
-				return api.NewError(api.KindUnsupported, fmt.Sprintf(
-					"%s is held %s, and this version cannot move a running guest on exclusively held volumes; shut the guest down there and start it here", v.Name(), m.holderText(h)))
-			}
-		}
-	}
-	return nil
 }

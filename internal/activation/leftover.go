@@ -23,8 +23,15 @@ func (m *Manager) awaitLeftovers(ctx context.Context) {
 	}
 	deadline := m.Now().Add(m.Settings().CommandTimeout)
 	for _, c := range open {
-		if c.BootID != m.BootID || c.PID == 0 {
+		if c.BootID != m.BootID {
 			continue
+		}
+		if c.PID == 0 { // it may have been started a moment before the last daemon died
+			found := m.Find(c.Argv)
+			if len(found) == 0 {
+				continue
+			}
+			c.PID, c.PIDStart = found[0].PID, found[0].Start
 		}
 		for m.Alive(c.PID, c.PIDStart) && m.Now().Before(deadline) {
 			select {
@@ -64,15 +71,15 @@ func (m *Manager) resolveLeftovers(ctx context.Context) {
 	}
 	for _, c := range open {
 		sameBoot := c.BootID == m.BootID
-		if sameBoot && c.PID != 0 && m.Alive(c.PID, c.PIDStart) || m.runsHere(c.ID) {
+		if sameBoot && c.PID != 0 && m.Alive(c.PID, c.PIDStart) || m.isOwn(c.ID) {
 			continue
 		}
 		m.resolve(ctx, c, now, sameBoot)
 	}
 }
 
-// runsHere: this daemon runs the command, or waits for it.
-func (m *Manager) runsHere(id int64) bool {
+// isOwn: this daemon runs the command, or waits for it.
+func (m *Manager) isOwn(id int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.own[id]

@@ -42,6 +42,7 @@ type Journal interface {
 	InterruptHookCalls(context.Context) error
 	Prune(ctx context.Context, before time.Time) (more bool, err error)
 	Health(context.Context) error
+	Generation() int
 }
 
 // LVM reads volume groups, volumes and devices.
@@ -67,6 +68,7 @@ type Guests interface {
 // Deps are everything the engine is given.
 type Deps struct {
 	Journal Journal
+	Peers   Peers // nil: this host has none
 	LVM     LVM
 	Leases  Leases
 	Guests  Guests
@@ -79,6 +81,7 @@ type Deps struct {
 	Now    func() time.Time
 	Uptime func() time.Duration                 // since boot
 	Alive  func(pid int, start uint64) bool     // is that process still there?
+	Find   func(argv []string) []run.Process    // processes that run a command line
 	After  func(time.Duration) <-chan time.Time // default time.After
 
 	Settings func() Settings // read at each use, so that a reload takes effect
@@ -112,16 +115,23 @@ type Manager struct {
 
 	mu       sync.Mutex
 	holds    map[holdKey]model.Hold
-	dirty    bool                 // memory has what the database could not take
-	inflight map[string]int       // starts of a guest being decided, by uuid
-	released map[string]int64     // newest `release` of a guest, uptime in ms, by uuid
-	stopping map[string]time.Time // `stopped` came and `release` not yet, by uuid
-	goneAt   map[string]time.Time // when a guest with a status file was first seen without QEMU
-	adopted  map[string]string    // by uuid: the disks last adopted
-	own      map[int64]bool       // commands of this daemon that have not ended
-	vgs      map[string]*vgQueue
-	report   report
-	known    []lvm.VG // from the last full look
+	dirty    bool                     // memory has what the database could not take
+	inflight map[string]int           // starts of a guest being decided, by uuid
+	released map[string]int64         // newest `release` of a guest, uptime in ms, by uuid
+	stopping map[string]time.Time     // `stopped` came and `release` not yet, by uuid
+	goneAt   map[string]time.Time     // when a guest with a status file was first seen without QEMU
+	adopted  map[string]string        // by uuid: the disks last adopted
+	own      map[int64]bool           // commands of this daemon that have not ended
+	calls    map[string]uint64        // hook calls so far, by guest uuid: see sight
+	deciding map[string]chan struct{} // one start of a guest at a time, by uuid
+	loaded   bool                     // the database's holds have been read
+	journal  int                      // generation of the database that has our holds
+	// confirmed is when the source of an incoming guest last said that its migration goes
+	// on, uptime in ms, by uuid.
+	confirmed map[string]int64
+	vgs       map[string]*vgQueue
+	report    report
+	known     []lvm.VG // from the last full look
 }
 
 // New makes an engine. Load must be called before anything else.
@@ -140,9 +150,13 @@ func New(d Deps) *Manager {
 		stopping: map[string]time.Time{},
 		adopted:  map[string]string{},
 		own:      map[int64]bool{},
-		goneAt:   map[string]time.Time{},
-		vgs:      map[string]*vgQueue{},
-		report:   newReport(),
+		calls:    map[string]uint64{},
+		deciding: map[string]chan struct{}{},
+
+		confirmed: map[string]int64{},
+		goneAt:    map[string]time.Time{},
+		vgs:       map[string]*vgQueue{},
+		report:    newReport(),
 	}
 }
 
@@ -154,7 +168,9 @@ func (m *Manager) Kick() {
 	}
 }
 
-func (m *Manager) uptimeMillis() int64 { return m.Uptime().Milliseconds() }
+// uptimeMillis has the resolution of the hook's stamps, rounded down like theirs: two
+// moments within the same 10 ms count as the same.
+func (m *Manager) uptimeMillis() int64 { return m.Uptime().Milliseconds() / 10 * 10 }
 
 // Pulse returns once the engine's lock could be taken: the watchdog's proof that it is
 // not deadlocked.

@@ -2,6 +2,7 @@ package activation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sort"
 
@@ -9,6 +10,7 @@ import (
 	"virtlvm/internal/domain"
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/model"
+	"virtlvm/internal/run"
 )
 
 // located is an image of a disk and, where it is managed, the volume it is on.
@@ -78,8 +80,11 @@ func (m *Manager) locate(ctx context.Context, images []located) error {
 				return err
 			}
 		}
-		if inv == nil {
-			continue // no such VG: the path is something else
+		if inv == nil { // no such VG: the path is something else, unless there was one
+			if err := m.vanished(byVG[vg][0].Ref); err != nil {
+				return err
+			}
+			continue
 		}
 		for _, im := range byVG[vg] {
 			if im.need, im.managed, err = m.needFor(inv, im); err != nil {
@@ -120,7 +125,18 @@ type inventory struct {
 }
 
 func (m *Manager) inventory(ctx context.Context, vg string) (*inventory, error) {
+	m.mu.Lock()
+	err := m.stuckError(vg, m.queue(vg))
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	began := m.Now()
 	vols, missing, unlocked, err := m.LVM.Inventory(ctx, vg)
+	var te *run.TimeoutError
+	if errors.As(err, &te) {
+		m.markStuck(vg, te, began)
+	}
 	if err != nil {
 		return nil, api.NewError(kindOf(err), fmt.Sprintf("cannot read volume group %s: %v", vg, err))
 	}
@@ -214,6 +230,13 @@ func mergeNeeds(found []located) ([]model.Need, error) {
 		old, twice := merged[f.need.Volume.ID]
 		if !twice {
 			merged[f.need.Volume.ID] = f.need
+			continue
+		}
+		if old.Disk == f.disk && old.Role != model.RoleWritable && f.need.Role != model.RoleWritable {
+			// A block commit writes into an image of the disk's own chain.
+			if f.need.Role.Mode() == model.ModeEX {
+				merged[f.need.Volume.ID] = f.need
+			}
 			continue
 		}
 		if old.Role.Mode() == model.ModeEX || f.need.Role.Mode() == model.ModeEX {

@@ -104,10 +104,8 @@ func (m *Manager) notOff(v model.Volume, now local) error {
 
 // operate wraps an operator's request into a row of the journal.
 func (m *Manager) operate(ctx context.Context, name, by string, argv []string, do func(context.Context, model.Volume) (string, error)) (api.Command, error) {
-	select {
-	case <-m.ready:
-	case <-ctx.Done():
-		return api.Command{}, api.NewError(api.KindUnknown, "virtlvmd has not finished its first look at this host; try again")
+	if err := m.awaitReady(ctx); err != nil {
+		return api.Command{}, err
 	}
 	c := &cause{text: by, record: true}
 	v, err := m.volumeNamed(withCause(ctx, c), name)
@@ -115,7 +113,7 @@ func (m *Manager) operate(ctx context.Context, name, by string, argv []string, d
 		return api.Command{}, err
 	}
 	id, err := m.Journal.Begin(ctx, store.Intent{Kind: argv[1] + " request", Argv: argv, Targets: []model.Volume{v}, Cause: by, BootID: m.BootID}, store.HoldChange{})
-	if err != nil {
+	if err != nil && argv[1] != "deactivate" { // giving up never needs the journal
 		return api.Command{}, err
 	}
 	m.setOwn(id, true)
@@ -127,6 +125,9 @@ func (m *Manager) operate(ctx context.Context, name, by string, argv []string, d
 		r = store.Result{State: model.StateFailed, ExitCode: -1, Error: oneLine(derr.Error())}
 	}
 	ctx = context.WithoutCancel(ctx)
+	if err != nil {
+		return api.Command{Kind: argv[1] + " request", State: string(r.State), Argv: argv, Targets: []string{v.Name()}, Cause: by, Created: m.Now(), Finished: m.Now(), Outcome: outcome}, derr
+	}
 	if err := m.Journal.Finish(ctx, id, r, store.HoldChange{}); err != nil {
 		m.Log.Error("cannot journal an operator's command", "command_id", id, "err", err)
 	}

@@ -22,8 +22,7 @@ var retryPauses = []time.Duration{
 func (m *Manager) Load(ctx context.Context) {
 	all, err := m.Journal.Holds(ctx)
 	if err != nil {
-		m.Log.Error("cannot read the holds; what runs is found out by looking", "err", err)
-		m.setDirty()
+		m.Log.Error("cannot read the holds; what runs is found out by looking, and they are read when the database works", "err", err)
 		return
 	}
 	var change store.HoldChange
@@ -33,8 +32,12 @@ func (m *Manager) Load(ctx context.Context) {
 			change.Delete = append(change.Delete, h)
 			continue
 		}
-		m.holds[holdKey{h.Owner, h.Volume}] = h
+		// What has been found by looking meanwhile is newer.
+		if _, known := m.holds[holdKey{h.Owner, h.Volume}]; !known {
+			m.holds[holdKey{h.Owner, h.Volume}] = h
+		}
 	}
+	m.loaded, m.journal = true, m.Journal.Generation()
 	m.mu.Unlock()
 	if len(change.Delete) > 0 {
 		m.Log.Info("dropped holds of an earlier boot", "count", len(change.Delete))
@@ -96,23 +99,26 @@ func (m *Manager) restless() bool {
 
 // pass is one look at everything. full: also what costs LVM commands without a reason.
 func (m *Manager) pass(ctx context.Context, full bool) {
+	if !m.isLoaded() {
+		m.Load(ctx)
+	}
 	m.flush(ctx)
 	m.problem("database", m.Journal.Health(ctx))
 	if full {
 		m.lookAtVGs(ctx)
 		m.prune(ctx)
 	}
-	snap, err := m.Guests.Observe()
-	m.problem("guests", err)
+	s, err := m.sight()
 	if err == nil {
 		var unread error
-		for _, u := range snap.Unknown {
+		for _, u := range s.Unknown {
 			unread = errors.Join(unread, errors.New("status file "+u.Path+" is not understood ("+u.Reason+"): its guest counts as running"))
 		}
 		m.problem("status files", unread)
-		m.adopt(ctx, snap, full)
-		m.judgeBy(ctx, snap, "")
-		m.forgetGone(snap.ByUUID)
+		m.adopt(ctx, s, full)
+		m.judge(ctx, "") // looks again: adopting may have taken long
+		m.checkMigrations(ctx)
+		m.forgetGone(s.ByUUID)
 	}
 	for _, vg := range m.heldVGs("") {
 		m.ensureVG(ctx, vg)
@@ -129,6 +135,15 @@ func (m *Manager) lookAtVGs(ctx context.Context) {
 	}
 	m.mu.Lock()
 	m.known = vgs
+	listed := map[string]bool{}
+	for _, vg := range vgs {
+		listed[vg.Name] = true
+	}
+	for name := range m.report.vgs {
+		if !listed[name] || !m.Settings().Scope(name) {
+			delete(m.report.vgs, name)
+		}
+	}
 	m.mu.Unlock()
 	now, err := m.look(ctx)
 	m.problem("locks", err)
@@ -147,6 +162,12 @@ func (m *Manager) lookAtVGs(ctx context.Context) {
 		}
 	}
 	m.problem("lvmlockd", lockd)
+}
+
+func (m *Manager) isLoaded() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.loaded
 }
 
 // prune forgets old rows, a little at a time.

@@ -39,6 +39,9 @@ func (m *Manager) explainHeld(ctx context.Context, v model.Volume) error {
 		}
 		others = append(others, m.holderText(h))
 	}
+	if len(others) == 0 && len(holders) > 0 {
+		return api.NewError(api.KindLocking, fmt.Sprintf("%s has a lease of this host itself, left over from an lvmlockd that is gone; start lvmlockd with '--adopt 1', or reboot this host", v.Name()))
+	}
 	if len(others) == 0 {
 		return api.NewError(api.KindHeld, fmt.Sprintf("%s was locked by another host a moment ago, and its lease is free now; try again", v.Name()))
 	}
@@ -59,6 +62,9 @@ func (m *Manager) holderText(h model.Holder) string {
 	text := fmt.Sprintf("%s by %s", mode, h.Label())
 	if h.State == model.HostLive {
 		return text
+	}
+	if h.State == model.HostUnknown {
+		return text + ", a host that sanlock here has not watched for long enough to know whether it lives: try again in a minute"
 	}
 	text += fmt.Sprintf(", a host that is not renewing its leases (sanlock: %s)", h.State)
 	if h.FreeIn > 0 {

@@ -47,6 +47,10 @@ type Version struct {
 	Schema        int    `json:"schema"`         // database schema number
 	ProtocolMajor int    `json:"protocol_major"` // see ProtocolMajor
 	ProtocolMinor int    `json:"protocol_minor"`
+	// Host is the name of the daemon's host among its peers; empty from a client.
+	Host string `json:"host,omitempty"`
+	// Peer is the name under which the caller is known, on the peer socket only.
+	Peer string `json:"peer,omitempty"`
 }
 
 // HookSettings is what the hook must know without the daemon.

@@ -1,9 +1,6 @@
 package api
 
-import (
-	"errors"
-	"net/http"
-)
+import "errors"
 
 // Kind classifies an error for programs. Each kind has one HTTP status and one exit
 // code; both are stable.
@@ -59,27 +56,41 @@ func KindOf(err error) Kind {
 	return KindInternal
 }
 
+// HTTP status codes (RFC 9110, section 15). They stand here because the hook is linked with
+// this package, and net/http would double it.
+const (
+	statusBadRequest          = 400
+	statusForbidden           = 403
+	statusNotFound            = 404
+	statusConflict            = 409
+	statusUnprocessableEntity = 422
+	statusInternalServerError = 500
+	statusBadGateway          = 502
+	statusServiceUnavailable  = 503
+	statusGatewayTimeout      = 504
+)
+
 // HTTPStatus is the status that carries an error of this kind.
 func (k Kind) HTTPStatus() int {
 	switch k {
 	case KindBadRequest:
-		return http.StatusBadRequest
+		return statusBadRequest
 	case KindForbidden:
-		return http.StatusForbidden
+		return statusForbidden
 	case KindNotFound, KindOutOfScope:
-		return http.StatusNotFound
+		return statusNotFound
 	case KindHeld, KindInUse:
-		return http.StatusConflict
+		return statusConflict
 	case KindUnsupported:
-		return http.StatusUnprocessableEntity
+		return statusUnprocessableEntity
 	case KindLocking, KindStuck, KindDatabase:
-		return http.StatusServiceUnavailable
+		return statusServiceUnavailable
 	case KindUnreachable:
-		return http.StatusBadGateway
+		return statusBadGateway
 	case KindUnknown:
-		return http.StatusGatewayTimeout
+		return statusGatewayTimeout
 	}
-	return http.StatusInternalServerError
+	return statusInternalServerError
 }
 
 // Exit codes of the CLI. Stable; listed in virtlvm(8).

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -37,7 +36,10 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		d.log.Warn("cannot remove old output files of LVM commands", "err", err)
 	}
 	boot := strings.TrimSpace(string(bootID))
-	looks := activation.Recorder{Runner: exec, Now: time.Now, BootID: boot}
+	looks := activation.Recorder{
+		Runner: exec, Now: time.Now, BootID: boot,
+		Timeout: func() time.Duration { return d.config.Load().LVM.Timeout },
+	}
 	d.observer = guests.New(cfg.Paths.LibvirtRun, cfg.Paths.Proc)
 	return activation.New(activation.Deps{
 		Journal: d.store,
@@ -53,8 +55,9 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Host:     host,
 		BootID:   boot,
 		Now:      time.Now,
-		Uptime:   d.uptime,
+		Uptime:   uptime,
 		Alive:    run.ProcessAlive,
+		Find:     run.FindProcesses,
 		Settings: d.settings,
 	}), nil
 }
@@ -108,25 +111,16 @@ func (d *Daemon) watchSpool(ctx context.Context) {
 	}
 }
 
-// uptime is the time since boot as the hook stamps it: /proc/uptime, 10 ms resolution.
-func (d *Daemon) uptime() time.Duration {
-	data, err := os.ReadFile(filepath.Join(d.config.Load().Paths.Proc, "uptime"))
-	if err != nil {
-		return 0
-	}
-	first, _, _ := strings.Cut(string(data), " ")
-	seconds, err := strconv.ParseFloat(first, 64)
-	if err != nil {
-		return 0
-	}
-	return time.Duration(seconds * float64(time.Second))
-}
+// uptime is the time since boot, as the hook stamps it from /proc/uptime (proc_uptime(5)).
+func uptime() time.Duration { return clock(unix.CLOCK_BOOTTIME) }
 
-// monotonic is the clock sanlock counts in: CLOCK_MONOTONIC, from boot without suspend.
-func monotonic() time.Duration {
+// monotonic is the clock sanlock counts in, from boot without suspend.
+func monotonic() time.Duration { return clock(unix.CLOCK_MONOTONIC) }
+
+func clock(id int32) time.Duration {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0
+	if err := unix.ClockGettime(id, &ts); err != nil {
+		panic(err) // these clocks are part of every Linux
 	}
 	return time.Duration(ts.Nano())
 }

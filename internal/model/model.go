@@ -139,7 +139,18 @@ type Hold struct {
 	BootID string
 	// Attempt ties a hold to the start that made it.
 	Attempt Attempt
+	Grant   Grant // of the live migration the hold takes part in
+	// Prepared: the `prepare` of an incoming migration has come. Not kept in the database:
+	// after a restart of the daemon the guest's QEMU, or its absence, tells.
+	Prepared bool
 	Since   int64 // unix milliseconds of the last change of phase
+}
+
+// Grant is the consent of the source of a live migration that the destination shares
+// the guest's volumes until that migration ends.
+type Grant struct {
+	ID   string // "" outside of a migration
+	Peer string // the host at the other end
 }
 
 // Attempt is the start of a guest that made a hold: it ends the hold when it never

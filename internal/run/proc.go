@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Places in /proc/PID/stat after the closing parenthesis of the program's name, which
@@ -73,4 +76,39 @@ func parseStat(data []byte) (state byte, start uint64, err error) {
 		return 0, 0, fmt.Errorf("its stat file has no start time: %w", err)
 	}
 	return fields[statState][0], start, nil
+}
+
+// Process is a running process, told from a later one of the same pid by its start time
+// in clock ticks since boot.
+type Process struct {
+	PID   int
+	Start uint64
+}
+
+// FindProcesses lists the running processes whose command line is argv, the program given
+// by its name or by a path that ends in it.
+func FindProcesses(argv []string) []Process {
+	entries, err := os.ReadDir("/proc")
+	if err != nil || len(argv) == 0 {
+		return nil
+	}
+	var all []Process
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err != nil || len(data) == 0 {
+			continue
+		}
+		line := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
+		if filepath.Base(line[0]) != argv[0] || !slices.Equal(line[1:], argv[1:]) {
+			continue
+		}
+		if start, err := ProcessStart(pid); err == nil {
+			all = append(all, Process{pid, start})
+		}
+	}
+	return all
 }

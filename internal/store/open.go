@@ -21,27 +21,27 @@ const (
 	readers      = 4
 )
 
-func openDatabase(ctx context.Context, opts Options) (*pools, error) {
-	p, err := connect(ctx, opts)
+// openDatabase opens or makes the database; anew: in place of a corrupt one.
+func openDatabase(ctx context.Context, opts Options) (p *pools, anew bool, err error) {
+	p, err = connect(ctx, opts)
 	if err == nil {
-		return p, nil
+		return p, false, nil
 	}
 	if isCorrupt(err) {
 		aside := fmt.Sprintf("%s.corrupt-%s", opts.Path, opts.Now().UTC().Format("20060102T150405.000"))
 		if rerr := setAside(opts.Path, aside); rerr != nil {
-			return nil, unusable(opts.Path, rerr)
+			return nil, false, unusable(opts.Path, rerr)
 		}
 		opts.Notice(fmt.Sprintf("the journal %s is corrupt (%v): set aside as %s and begun anew; what runs is found out by looking", opts.Path, err, aside))
-		p, err = connect(ctx, opts)
-	}
-	if err == nil {
-		return p, nil
+		if p, err = connect(ctx, opts); err == nil {
+			return p, true, nil
+		}
 	}
 	var newer *NewerSchemaError
 	if errors.As(err, &newer) {
-		return nil, err
+		return nil, false, err
 	}
-	return nil, unusable(opts.Path, err)
+	return nil, false, unusable(opts.Path, err)
 }
 
 func connect(ctx context.Context, opts Options) (*pools, error) {

@@ -35,6 +35,8 @@ type Store struct {
 	pools   *pools // nil: not open
 	lastTry time.Time
 	lastErr error
+	// generation counts the databases begun anew in place of a corrupt one.
+	generation int
 }
 
 // pools are one writer, so that writes queue in the process rather than in SQLite, and
@@ -94,8 +96,20 @@ func (s *Store) open(ctx context.Context) (*pools, error) {
 		return nil, s.lastErr
 	}
 	s.lastTry = s.opts.Now()
-	s.pools, s.lastErr = openDatabase(ctx, s.opts)
+	var anew bool
+	s.pools, anew, s.lastErr = openDatabase(ctx, s.opts)
+	if anew {
+		s.generation++
+	}
 	return s.pools, s.lastErr
+}
+
+// Generation changes when a corrupt database was replaced by an empty one: what was in
+// it must be written again.
+func (s *Store) Generation() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generation
 }
 
 // write runs fn in one transaction on the writer. Every failure is api.KindDatabase.
@@ -136,6 +150,9 @@ func (s *Store) failed(err error) error {
 	var typed *api.Error
 	if errors.As(err, &typed) {
 		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return &api.Error{Kind: api.KindDatabase, Message: fmt.Sprintf("the journal %s did not answer in time", s.opts.Path)}
 	}
 	if isCorrupt(err) {
 		_ = s.Close()

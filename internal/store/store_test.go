@@ -36,7 +36,7 @@ func hold(owner, name string) model.Hold {
 	v := volume(name)
 	return model.Hold{
 		Owner: owner, Guest: "vm1", Volume: v.ID, LockLV: v.LockLV, Name: name, Role: model.RoleWritable, Mode: model.ModeEX,
-		Phase: model.PhaseHeld, BootID: "boot-1", Attempt: model.Attempt{LibvirtdPID: 7, LibvirtdStart: 99, AnsweredMillis: 5, Seen: true}, Since: 12,
+		Phase: model.PhaseHeld, BootID: "boot-1", Attempt: model.Attempt{LibvirtdPID: 7, LibvirtdStart: 99, AnsweredMillis: 5, Seen: true}, Since: 12, Grant: model.Grant{ID: "g", Peer: "kvm-b"},
 	}
 }
 

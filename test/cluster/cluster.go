@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,9 @@ import (
 	"virtlvm/test/san"
 )
 
+// orphanPID stands for the process of Host.orphan.
+const orphanPID = 77
+
 // Cluster is a SAN and its hosts.
 type Cluster struct {
 	T     *testing.T
@@ -44,12 +48,16 @@ type Host struct {
 	LVM  *san.Host
 	Virt *fakevirt.Host
 
-	c      *Cluster
-	dir    string
-	qemus  *fakevirt.InProcess
-	boot   int
-	log    *lockedBuffer
-	scope  func(string) bool
+	c     *Cluster
+	dir   string
+	qemus *fakevirt.InProcess
+	boot  int
+	log   *lockedBuffer
+	scope func(string) bool
+	// timeout of one LVM command.
+	timeout time.Duration
+	// orphan is a command of an earlier daemon that still runs, nil when there is none.
+	orphan func() []string
 	glass  atomic.Bool
 	mu     sync.Mutex
 	engine *activation.Manager // nil: the daemon is down
@@ -88,7 +96,7 @@ func (c *Cluster) Now() time.Time { return time.Now().Add(time.Duration(c.skew.L
 func (c *Cluster) Advance(d time.Duration) { c.skew.Add(int64(d)) }
 
 func (c *Cluster) newHost(name string) *Host {
-	h := &Host{Name: name, c: c, boot: 1, log: &lockedBuffer{}, scope: func(string) bool { return true }}
+	h := &Host{Name: name, c: c, boot: 1, log: &lockedBuffer{}, timeout: 2 * time.Second, orphan: func() []string { return nil }, scope: func(string) bool { return true }}
 	var err error
 	h.LVM, err = c.SAN.Host(name)
 	require.NoError(c.T, err)
@@ -116,7 +124,7 @@ func (h *Host) StartDaemon() {
 	require.NoError(t, os.MkdirAll(state, 0o750))
 	h.store = store.New(store.Options{Path: filepath.Join(state, "virtlvm.db"), Now: h.c.Now})
 	runner := h.LVM.Runner()
-	looks := activation.Recorder{Runner: runner, Now: h.c.Now, BootID: h.bootID()}
+	looks := activation.Recorder{Runner: runner, Now: h.c.Now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
 	observer := guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc"))
 	m := activation.New(activation.Deps{
 		Journal: h.store,
@@ -131,10 +139,18 @@ func (h *Host) StartDaemon() {
 		Log:    slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Host:   h.Name, BootID: h.bootID(), Now: h.c.Now, Uptime: h.uptime,
 		// The libvirtd of a test is the test's own process, its LVM commands run in it.
-		Alive: func(pid int, _ uint64) bool { return pid == os.Getpid() },
+		Alive: func(pid int, _ uint64) bool {
+			return pid == os.Getpid() || pid == orphanPID && h.orphan() != nil
+		},
+		Find: func(argv []string) []run.Process {
+			if slices.Equal(argv, h.orphan()) {
+				return []run.Process{{PID: orphanPID}}
+			}
+			return nil
+		},
 		Settings: func() activation.Settings {
 			return activation.Settings{
-				Scope: h.scope, CommandTimeout: 2 * time.Second, LockstartRetry: 50 * time.Millisecond,
+				Scope: h.scope, CommandTimeout: h.timeout, LockstartRetry: 50 * time.Millisecond,
 				JournalKeep: time.Hour, BreakGlass: h.glass.Load,
 			}
 		},

@@ -295,6 +295,7 @@ func TestHundredDisks(t *testing.T) {
 		lvs(t, c, fmt.Sprintf("d%d", i))
 		disks = append(disks, Disk{Path: fmt.Sprintf("d%d", i)})
 	}
+	a.timeout = time.Minute // the fake is slow with many volumes under the race detector
 	xml := XML("vm1", UUID(1), disks...)
 	for i := range 100 { // targets vda to vdz are used several times: give each its own
 		xml = replaceOnce(xml, fmt.Sprintf("<target dev='vd%c'", 'a'+i%26), fmt.Sprintf("<target dev='disk%d'", i))

@@ -1,0 +1,397 @@
+package activation
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/domain"
+	"virtlvm/internal/guests"
+	"virtlvm/internal/model"
+	"virtlvm/internal/store"
+)
+
+// migrate decides the `migrate` hook, which libvirt calls on the destination alone. Where
+// another host holds the guest's volumes it is asked to lend them; then they are taken
+// shared, and the domain gets the grant, by which the `prepare` of this migration is told
+// from that of a plain start. Where nobody holds them, or the source says that no live
+// migration is under way, only a definition is being copied: nothing is taken.
+func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *domain.Domain) ([]byte, error) {
+	found, err := m.next(ctx, m.walks(d))
+	if err != nil {
+		return nil, err
+	}
+	source, err := m.sourceOf(ctx, t, found)
+	if err != nil || source == "" {
+		return nil, err
+	}
+	if m.Peers == nil {
+		return nil, api.NewError(api.KindUnsupported, fmt.Sprintf("its volumes are held by %s, and %s", source, errNoPeers))
+	}
+	if err := m.awaitEnded(ctx, t); err != nil {
+		return nil, err
+	}
+	var lent api.LendAnswer
+	if err := m.Peers.Call(ctx, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest}, &lent); err != nil {
+		return nil, api.NewError(api.KindOf(err), fmt.Sprintf("%s holds its volumes and does not lend them: %v", source, err))
+	}
+	if !lent.Migrating {
+		return nil, nil
+	}
+	t.incoming, t.grant = true, model.Grant{ID: lent.Grant, Peer: source}
+	if err := m.takeLent(ctx, t, found, lent); err != nil {
+		return nil, err
+	}
+	xml, err := domain.WithGrant(call.XML, domain.Grant{ID: lent.Grant, From: source})
+	if err != nil {
+		m.abandon(context.WithoutCancel(ctx), t.owner)
+		return nil, err
+	}
+	return xml, nil
+}
+
+// sourceOf is the one other host that holds the volumes the guest writes, "" if nobody
+// does.
+func (m *Manager) sourceOf(ctx context.Context, t taker, found []located) (string, error) {
+	source := ""
+	for _, f := range found {
+		if !f.managed || f.Role.Mode() != model.ModeEX {
+			continue
+		}
+		v := f.need.Volume
+		holders, err := m.Leases.Holders(ctx, v.VG, v.LeaseOffset, v.LockLV)
+		if err != nil {
+			return "", api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who holds %s: %v", v.Name(), err))
+		}
+		for _, h := range holders {
+			switch {
+			case h.Self && m.runsHere(t.owner):
+				return "", api.NewError(api.KindHeld, fmt.Sprintf("guest %s already runs on this host", show(t.guest)))
+			case h.Self:
+				// An earlier migration to here is still being undone, or an operator's hold:
+				// what follows waits for the one and refuses the other.
+			case h.State != model.HostLive:
+				return "", m.explainHeld(ctx, v)
+			case source != "" && source != h.Label():
+				return "", api.NewError(api.KindHeld, fmt.Sprintf("its volumes are held by two hosts, %s and %s; find out where it runs", source, h.Label()))
+			default:
+				source = h.Label()
+			}
+		}
+	}
+	return source, nil
+}
+
+// runsHere: the guest has a QEMU on this host that is no migration's.
+func (m *Manager) runsHere(uuid string) bool {
+	snap, err := m.Guests.Observe()
+	if err != nil {
+		return true // cannot be told
+	}
+	g, listed := snap.ByUUID[uuid]
+	return snap.Liveness(uuid, "") != guests.Gone && !(listed && g.Job.Async == jobIn)
+}
+
+// awaitEnded waits while older holds of the guest are ending here: the straight way back
+// after a migration, or a second try after a failed one. A guest that is incoming already
+// has one migration, and there can be no other.
+func (m *Manager) awaitEnded(ctx context.Context, t taker) error {
+	for {
+		m.judge(ctx, t.owner)
+		m.checkIncoming(ctx, t.owner)
+		m.ensureGuest(ctx, t.owner)
+		left := m.holdsOf(t.owner)
+		if len(left) == 0 {
+			return nil
+		}
+		if m.pause(ctx, time.Second) != nil {
+			return api.NewError(api.KindInUse, fmt.Sprintf("%s is still %s on this host from before; see 'virtlvm status' and try again", left[0].Name, left[0].Phase))
+		}
+	}
+}
+
+// takeLent takes what the source lends, shared and verified, or nothing.
+func (m *Manager) takeLent(ctx context.Context, t taker, found []located, lent api.LendAnswer) error {
+	needs := map[string][]model.Need{}
+	offered := map[model.VolumeID]bool{}
+	for _, l := range lent.Volumes {
+		need, err := m.lentNeed(ctx, l)
+		if err != nil {
+			return err
+		}
+		offered[need.Volume.ID] = true
+		needs[need.Volume.VG] = append(needs[need.Volume.VG], need)
+	}
+	for _, f := range found {
+		if f.managed && !offered[f.need.Volume.ID] {
+			return api.NewError(api.KindHeld, fmt.Sprintf("%s names %s, but the guest does not have it on %s", show(t.guest), f.need.Volume.Name(), t.grant.Peer))
+		}
+	}
+	var all []taken
+	for _, vg := range sortedKeys(needs) {
+		got, err := m.acquire(ctx, t, vg, needs[vg])
+		if err != nil {
+			m.release(context.WithoutCancel(ctx), all)
+			return err
+		}
+		all = append(all, got...)
+	}
+	return nil
+}
+
+// lentNeed finds a lent volume on this host: the same uuids under the same names.
+func (m *Manager) lentNeed(ctx context.Context, l api.LentVolume) (model.Need, error) {
+	v, err := m.volumeNamed(ctx, l.Name)
+	if err != nil {
+		return model.Need{}, api.NewError(api.KindOf(err), fmt.Sprintf("the source has a volume that this host has not: %v", err))
+	}
+	if v.ID != (model.VolumeID{VG: l.VGUUID, LV: l.LVUUID}) {
+		return model.Need{}, api.NewError(api.KindLocking, fmt.Sprintf("%s is another volume on this host than on the source (uuid %s, there %s)", l.Name, v.ID.LV, l.LVUUID))
+	}
+	role := model.Role(l.Role)
+	switch role {
+	case model.RoleWritable, model.RoleShareable, model.RoleReadOnly, model.RoleBacking, model.RoleMirror:
+	default:
+		return model.Need{}, api.NewError(api.KindUnsupported, fmt.Sprintf("the source uses %s as %q, which this version does not know", l.Name, l.Role))
+	}
+	return model.Need{Volume: v, Role: role}, nil
+}
+
+// prepareIncoming decides a `prepare` while the guest's volumes are incoming. It is the
+// migration's own only if its domain carries the grant, and good only if the source says
+// so now; any other start is refused, because it would run the guest twice. A grant that
+// is no longer good drops the volumes, and the call is a plain start.
+func (m *Manager) prepareIncoming(ctx context.Context, t taker, call api.HookCall) (isMigration bool, err error) {
+	grant := model.Grant{}
+	for _, h := range m.holdsOf(t.owner) {
+		if h.Phase == model.PhaseIncoming {
+			grant = h.Grant
+		}
+	}
+	if grant.ID == "" {
+		return false, nil
+	}
+	carried, ok, err := domain.GrantOf(call.XML)
+	if err != nil {
+		return false, err
+	}
+	if !ok || carried.ID != grant.ID {
+		return false, api.NewError(api.KindHeld, fmt.Sprintf("guest %s is being migrated to this host from %s; wait for that to end", show(t.guest), grant.Peer))
+	}
+	answer, err := m.askGrant(ctx, t.owner, grant)
+	if err != nil {
+		return false, api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether the migration goes on: %v", grant.Peer, err))
+	}
+	if !answer.Good {
+		m.abandon(context.WithoutCancel(ctx), t.owner)
+		return false, nil
+	}
+	m.setAttempt(t)
+	return true, nil
+}
+
+func (m *Manager) askGrant(ctx context.Context, uuid string, grant model.Grant) (api.GrantAnswer, error) {
+	var answer api.GrantAnswer
+	if m.Peers == nil {
+		return answer, errNoPeers
+	}
+	err := m.Peers.Call(ctx, grant.Peer, api.RoutePeerGrant, api.GrantQuery{UUID: uuid, Grant: grant.ID}, &answer)
+	return answer, err
+}
+
+// setAttempt ties incoming holds to the `prepare` that became of them.
+func (m *Manager) setAttempt(t taker) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, h := range m.holds {
+		if k.owner == t.owner && h.Phase == model.PhaseIncoming {
+			h.Attempt, h.Prepared = t.attempt, true
+			m.holds[k] = h
+		}
+	}
+}
+
+// migrationOver: the hold's guest runs here and its migration does not, so that the
+// volume is wanted by this host alone again. It must be called with m.mu held.
+func (m *Manager) migrationOver(h model.Hold, g guests.Guest) bool {
+	switch h.Phase {
+	case model.PhaseLent:
+		// Paused with no job: the operator's client died between the switch and its
+		// confirmation, perhaps, and the guest runs at the destination. checkLeftover asks.
+		return g.Job.Async != jobOut && g.State != "paused"
+	case model.PhaseIncoming:
+		return g.Job.Async != jobIn && g.State != "" && h.Attempt.Seen
+	case model.PhaseHeld, model.PhaseEnding:
+	}
+	return false
+}
+
+// checkMigrations asks the other ends of migrations what cannot be seen from here. No lock
+// is held meanwhile.
+func (m *Manager) checkMigrations(ctx context.Context) {
+	incoming, lent := map[string]bool{}, map[string]model.Hold{}
+	m.mu.Lock()
+	for k, h := range m.holds {
+		switch {
+		case h.Phase == model.PhaseIncoming && !h.Attempt.Seen:
+			incoming[k.owner] = true
+		case h.Phase == model.PhaseLent:
+			lent[k.owner] = h
+		}
+	}
+	m.mu.Unlock()
+	for uuid := range incoming {
+		m.checkIncoming(ctx, uuid)
+	}
+	for uuid, h := range lent {
+		m.checkLeftover(ctx, uuid, h)
+	}
+}
+
+// incomingPatience is how long volumes that came with `migrate` wait for their `prepare`
+// after the source's last sign of life.
+const incomingPatience = 60 * time.Second
+
+// checkIncoming ends incoming holds that no `prepare` has followed, when the source says
+// that the migration has ended, or says nothing for too long.
+func (m *Manager) checkIncoming(ctx context.Context, uuid string) {
+	var hold *model.Hold
+	m.mu.Lock()
+	busy := m.inflight[uuid] > 1 // besides the call that is asking, if one is
+	for k, h := range m.holds {
+		if k.owner == uuid && h.Phase == model.PhaseIncoming && !h.Attempt.Seen && !h.Prepared && h.Attempt.AnsweredMillis > 0 {
+			hold = &h
+		}
+	}
+	m.mu.Unlock()
+	if hold == nil || busy {
+		return
+	}
+	short, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	answer, err := m.askGrant(short, uuid, hold.Grant)
+	if err == nil && answer.Good {
+		m.setConfirmed(uuid)
+		return
+	}
+	if err != nil && m.uptimeMillis()-max(hold.Attempt.AnsweredMillis, m.confirmedAt(uuid)) < incomingPatience.Milliseconds() {
+		return
+	}
+	m.Log.Info("gave up volumes of a migration that did not come", "guest", hold.Guest, "from", hold.Grant.Peer, "source_says", answer.Reason, "err", err)
+	m.end(ctx, func(h model.Hold) bool {
+		return h.Owner == uuid && h.Phase == model.PhaseIncoming && !h.Prepared && !h.Attempt.Seen
+	})
+}
+
+func (m *Manager) setConfirmed(uuid string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.confirmed[uuid] = m.uptimeMillis()
+}
+
+func (m *Manager) confirmedAt(uuid string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.confirmed[uuid]
+}
+
+// checkLeftover settles a guest that is paused here with no job while its volumes are
+// lent. If its CPUs run at the destination it is a left-over of the migration: it is
+// reported and stays shared. If it does not run there it is this host's guest again. If
+// that cannot be told nothing is touched.
+func (m *Manager) checkLeftover(ctx context.Context, uuid string, h model.Hold) {
+	topic := "left-over " + uuid
+	snap, err := m.Guests.Observe()
+	g, listed := snap.ByUUID[uuid]
+	if err != nil || !listed || g.Alive != guests.Alive || g.Job.Async == jobOut || g.State != "paused" {
+		m.problem(topic, nil)
+		return
+	}
+	var there api.GuestAnswer
+	if m.Peers == nil {
+		err = errNoPeers
+	} else {
+		short, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		err = m.Peers.Call(short, h.Grant.Peer, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &there)
+	}
+	switch {
+	case err != nil:
+		m.problem(topic, fmt.Errorf("guest %s is paused here after a migration to %s that cannot be asked about: find out where it runs before resuming it here (%w)", show(h.Guest), h.Grant.Peer, err))
+	case there.Runs:
+		m.problem(topic, fmt.Errorf("guest %s runs on %s, and a paused left-over of it is here: run 'virsh destroy %s' on %s, never 'virsh resume'", show(h.Guest), h.Grant.Peer, show(h.Guest), m.Host))
+	case there.Present:
+		m.problem(topic, fmt.Errorf("guest %s is paused here and on %s: find out which is the right one", show(h.Guest), h.Grant.Peer))
+	default:
+		m.problem(topic, nil)
+		m.reclaim(ctx, uuid)
+	}
+}
+
+// notifyPeer tells the other end of a migration that something has ended here. It is a
+// hint: nothing depends on it.
+func (m *Manager) notifyPeer(uuid string, grant model.Grant) {
+	if m.Peers == nil || grant.Peer == "" {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		var none struct{}
+		if err := m.Peers.Call(ctx, grant.Peer, api.RoutePeerNotice, api.PeerNotice{UUID: uuid}, &none); err != nil {
+			m.Log.Debug("cannot notify a peer", "peer", grant.Peer, "err", err)
+		}
+	}()
+}
+
+// checkSharers asks the other hosts that share a volume whether one of their guests
+// writes it (rule 5): a reader must not slip in while a writer is lent between two hosts. A
+// volume tagged as shared is never written exclusively and needs no question.
+func (m *Manager) checkSharers(ctx context.Context, all []taken) error {
+	if m.Peers == nil {
+		return nil // without peers nothing can be lent
+	}
+	for _, t := range all {
+		if t.hold.Phase != model.PhaseHeld || t.hold.Mode != model.ModeSH || t.volume.HasTag(model.TagShared) {
+			continue
+		}
+		holders, err := m.Leases.Holders(ctx, t.volume.VG, t.volume.LeaseOffset, t.volume.LockLV)
+		if err != nil {
+			return api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who shares %s: %v", t.volume.Name(), err))
+		}
+		for _, h := range holders {
+			if h.Self || h.State != model.HostLive {
+				continue
+			}
+			if err := m.askWriter(ctx, h.Label(), t.volume); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Manager) askWriter(ctx context.Context, host string, v model.Volume) error {
+	var answer api.WritersAnswer
+	q := api.WritersQuery{Volumes: []api.LentVolume{{VGUUID: v.ID.VG, LVUUID: v.ID.LV, Name: v.Name()}}}
+	if err := m.Peers.Call(ctx, host, api.RoutePeerWriters, q, &answer); err != nil {
+		return api.NewError(api.KindUnknown, fmt.Sprintf("%s is shared with %s, which cannot say whether a guest there writes it: %v; a volume that is only ever shared can be tagged: lvchange --addtag %s %s",
+			v.Name(), host, err, model.TagShared, v.Name()))
+	}
+	if answer.Volume != "" {
+		return api.NewError(api.KindHeld, fmt.Sprintf("%s is written by guest %s, which is being migrated from or to %s", v.Name(), show(answer.Guest), host))
+	}
+	return nil
+}
+
+// unsettled changes of holds reach the other end of their migration.
+func (m *Manager) notifyEnded(change store.HoldChange) {
+	told := map[model.Grant]bool{}
+	for _, h := range change.Delete {
+		if !told[h.Grant] {
+			told[h.Grant] = true
+			m.notifyPeer(h.Owner, h.Grant)
+		}
+	}
+}

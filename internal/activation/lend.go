@@ -1,0 +1,397 @@
+package activation
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/guests"
+	"virtlvm/internal/lvm"
+	"virtlvm/internal/model"
+	"virtlvm/internal/store"
+)
+
+// Peers reaches the daemons of other hosts. A failed call is an *api.Error.
+type Peers interface {
+	Call(ctx context.Context, host, path string, in, out any) error
+}
+
+// Job of libvirt on the source, and on the destination, of a live migration.
+const (
+	jobOut = "migration out"
+	jobIn  = "migration in"
+)
+
+// Flags of a migration (libvirt's virDomainMigrateFlags) that copy the disks, and that
+// copy the definition alone.
+const (
+	flagsCopyDisks = 0x40 | 0x80
+	flagOffline    = 0x400
+)
+
+// Lend shares a guest's volumes with peer for the one live migration that libvirt is
+// making of it from here to there: ex becomes sh, in place, under the running guest. The
+// status file of the guest is the proof that there is one. Lending ends when that job or
+// the guest's QEMU does: nobody has to say so.
+func (m *Manager) Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error) {
+	return peerRequest(ctx, m, peer, "lend "+req.UUID, func(ctx context.Context) (api.LendAnswer, error) {
+		return m.lend(ctx, peer, req)
+	})
+}
+
+func (m *Manager) lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error) {
+	s, err := m.sight()
+	if err != nil {
+		return api.LendAnswer{}, err
+	}
+	g, err := m.migratingOut(ctx, req)
+	if err != nil || g == nil {
+		return api.LendAnswer{}, err
+	}
+	// What was plugged in while it ran has no hold yet, and what came by an earlier
+	// migration may still be shared.
+	if err := m.allHeld(ctx, s, *g); err != nil {
+		return api.LendAnswer{}, err
+	}
+	if err := m.shareable(ctx, req.UUID); err != nil {
+		return api.LendAnswer{}, err
+	}
+	grant := model.Grant{ID: rand.Text(), Peer: peer}
+	if err := m.lendAll(context.WithoutCancel(ctx), req.UUID, grant); err != nil {
+		return api.LendAnswer{}, err
+	}
+	m.Log.Info("lent a guest's volumes for its live migration", "guest", g.Name, "to", peer, "grant", grant.ID)
+	return api.LendAnswer{Migrating: true, Grant: grant.ID, Volumes: m.lentVolumes(req.UUID)}, nil
+}
+
+// migratingOut is the guest if a live migration of it is under way, nil if there is none.
+func (m *Manager) migratingOut(ctx context.Context, req api.LendRequest) (*guests.Guest, error) {
+	for {
+		snap, err := m.Guests.Observe()
+		if err != nil {
+			return nil, api.NewError(api.KindUnknown, fmt.Sprintf("cannot tell whether guest %s is migrating: %v", show(req.Guest), err))
+		}
+		g, listed := snap.ByUUID[req.UUID]
+		switch snap.Liveness(req.UUID, "") {
+		case guests.Gone:
+			return nil, nil //nolint:nilnil // no migration is an answer, not an error
+		case guests.Unknown:
+			return nil, api.NewError(api.KindUnknown, fmt.Sprintf("cannot tell whether guest %s is migrating: its status file is not understood", show(req.Guest)))
+		case guests.Alive:
+		}
+		if !listed || g.Job.Async != jobOut || g.Job.Flags&flagOffline != 0 {
+			return nil, nil //nolint:nilnil // as above
+		}
+		if g.Job.Flags&flagsCopyDisks != 0 {
+			return nil, api.NewError(api.KindUnsupported, fmt.Sprintf("guest %s is migrated with --copy-storage, which would copy its volumes onto themselves; leave that option out", show(g.Name)))
+		}
+		if g.Job.Phase != "" {
+			return &g, nil
+		}
+		// libvirt writes the flags a moment after the job.
+		if err := m.pause(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (m *Manager) pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-m.After(d):
+		return nil
+	case <-ctx.Done():
+		return api.NewError(api.KindUnknown, "no answer in time")
+	}
+}
+
+func (m *Manager) awaitReady(ctx context.Context) error {
+	select {
+	case <-m.ready:
+		return nil
+	case <-ctx.Done():
+		return api.NewError(api.KindUnknown, "virtlvmd has not finished its first look at this host; see 'virtlvm status' and try again")
+	}
+}
+
+// allHeld waits until every volume of the guest has its hold and is as wanted: straight
+// back after a migration the promotion may still be under way.
+func (m *Manager) allHeld(ctx context.Context, s sight, g guests.Guest) error {
+	for {
+		if err := m.adoptNow(ctx, s, g); err != nil {
+			return api.NewError(kindOf(err), err.Error())
+		}
+		m.judge(ctx, g.UUID)
+		m.ensureGuest(ctx, g.UUID)
+		now, err := m.look(ctx)
+		if err != nil {
+			return err
+		}
+		waiting := ""
+		m.mu.Lock()
+		for k, h := range m.holds {
+			if k.owner != g.UUID || h.Phase == model.PhaseEnding {
+				continue
+			}
+			if h.Phase == model.PhaseIncoming || !now.ofHold(h).Is(h.Wanted()) {
+				waiting = h.Name
+			}
+		}
+		m.mu.Unlock()
+		if waiting == "" {
+			return nil
+		}
+		if m.pause(ctx, time.Second) != nil {
+			return api.NewError(api.KindLocking, fmt.Sprintf("%s of guest %s is not yet held exclusively on %s; try again in a moment, and see 'virtlvm status' there", waiting, show(g.Name), m.Host))
+		}
+	}
+}
+
+// shareable refuses before anything has changed where LVM cannot share a volume.
+func (m *Manager) shareable(ctx context.Context, uuid string) error {
+	for _, vg := range m.heldVGs(uuid) {
+		inv, err := m.inventory(ctx, vg)
+		if err != nil {
+			return err
+		}
+		if inv == nil {
+			return api.NewError(api.KindNotFound, "there is no volume group "+vg)
+		}
+		for _, h := range m.holdsOf(uuid) {
+			for _, v := range inv.byName {
+				if v.ID != h.Volume || h.Mode != model.ModeEX {
+					continue
+				}
+				if why := inv.unshareable(v); why != "" {
+					return api.NewError(api.KindUnsupported, fmt.Sprintf("%s is %s, which LVM cannot share between two hosts; shut the guest down to move it", v.Name(), why))
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// unshareable names the type of a volume that cannot be active on two hosts, "" if it can
+// (measured with LVM 2.03.31; writecache is refused by later versions).
+func (inv *inventory) unshareable(v model.Volume) string {
+	switch v.SegType {
+	case "linear", "striped":
+	default:
+		return "of type " + v.SegType
+	}
+	if v.Origin != "" {
+		return "a snapshot"
+	}
+	for _, other := range inv.byName {
+		if other.Origin == v.LV {
+			return "the origin of snapshot " + other.Name()
+		}
+	}
+	return ""
+}
+
+func (m *Manager) holdsOf(uuid string) []model.Hold {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []model.Hold
+	for k, h := range m.holds {
+		if k.owner == uuid {
+			all = append(all, h)
+		}
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+	return all
+}
+
+// lendAll turns the guest's exclusive holds into lent ones and converts their locks. On
+// any failure all of them are wanted exclusively again, and the ensure loop sees to it.
+func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant) error {
+	byVG := map[string][]model.Volume{}
+	var change store.HoldChange
+	m.mu.Lock()
+	for k, h := range m.holds {
+		if k.owner != uuid || h.Mode != model.ModeEX || h.Phase != model.PhaseHeld && h.Phase != model.PhaseLent {
+			continue
+		}
+		if h.Phase == model.PhaseLent && h.Grant.Peer != grant.Peer {
+			m.mu.Unlock()
+			return api.NewError(api.KindInUse, fmt.Sprintf("guest %s is being migrated to %s already", show(h.Guest), h.Grant.Peer))
+		}
+		h.Phase, h.Grant, h.Since = model.PhaseLent, grant, m.Now().UnixMilli()
+		m.holds[k] = h
+		change.Put = append(change.Put, h)
+		vg, lv, _ := strings.Cut(h.Name, "/")
+		byVG[vg] = append(byVG[vg], model.Volume{ID: h.Volume, VG: vg, LV: lv, LockLV: h.LockLV})
+	}
+	m.mu.Unlock()
+	err := m.Journal.ChangeHolds(ctx, change)
+	for _, vg := range sortedKeys(byVG) {
+		if err == nil {
+			err = m.convert(ctx, vg, byVG[vg], model.ModeSH)
+		}
+	}
+	if err != nil {
+		m.reclaim(ctx, uuid)
+		m.Kick()
+	}
+	return err
+}
+
+// convert changes the mode of volumes that are active here, verified.
+func (m *Manager) convert(ctx context.Context, vg string, vols []model.Volume, mode model.LockMode) error {
+	leave, err := m.enterVG(ctx, vg)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	now, err := m.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := now.usable(vg); err != nil {
+		return err
+	}
+	var todo []model.Volume
+	for _, v := range vols {
+		if !now.ofVolume(v).Is(mode) {
+			todo = append(todo, v)
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	sort.Slice(todo, func(i, j int) bool { return todo[i].LV < todo[j].LV })
+	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(mode, names(todo)...), todo, store.HoldChange{}, journalled)
+	if err != nil {
+		return err
+	}
+	return m.verify(ctx, e, mode, todo)
+}
+
+// reclaim wants a guest's lent volumes exclusively again.
+func (m *Manager) reclaim(ctx context.Context, uuid string) {
+	var change store.HoldChange
+	m.mu.Lock()
+	for k, h := range m.holds {
+		if k.owner == uuid && h.Phase == model.PhaseLent {
+			h.Phase, h.Grant, h.Since = model.PhaseHeld, model.Grant{}, m.Now().UnixMilli()
+			m.holds[k] = h
+			change.Put = append(change.Put, h)
+		}
+	}
+	m.mu.Unlock()
+	m.persist(ctx, change)
+}
+
+func (m *Manager) lentVolumes(uuid string) []api.LentVolume {
+	var all []api.LentVolume
+	for _, h := range m.holdsOf(uuid) {
+		if h.Phase != model.PhaseEnding {
+			all = append(all, api.LentVolume{VGUUID: h.Volume.VG, LVUUID: h.Volume.LV, Name: h.Name, Role: string(h.Role)})
+		}
+	}
+	return all
+}
+
+// GrantGood answers the destination: is the migration the grant was given for under way?
+func (m *Manager) GrantGood(ctx context.Context, peer string, q api.GrantQuery) (api.GrantAnswer, error) {
+	return peerRequest(ctx, m, peer, "grant "+q.UUID, func(ctx context.Context) (api.GrantAnswer, error) {
+		return m.grantGood(ctx, peer, q)
+	})
+}
+
+func (m *Manager) grantGood(ctx context.Context, peer string, q api.GrantQuery) (api.GrantAnswer, error) {
+	ours := false
+	for _, h := range m.holdsOf(q.UUID) {
+		ours = ours || h.Phase == model.PhaseLent && h.Grant == (model.Grant{ID: q.Grant, Peer: peer})
+	}
+	if !ours {
+		return api.GrantAnswer{Reason: m.Host + " has not lent it, or taken it back"}, nil
+	}
+	g, err := m.migratingOut(ctx, api.LendRequest{UUID: q.UUID, Guest: q.UUID})
+	if err != nil {
+		return api.GrantAnswer{}, err
+	}
+	if g == nil {
+		return api.GrantAnswer{Reason: "the migration has ended on " + m.Host}, nil
+	}
+	return api.GrantAnswer{Good: true}, nil
+}
+
+// Writers answers whether a hold here writes one of the volumes exclusively.
+func (m *Manager) Writers(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error) {
+	return peerRequest(ctx, m, peer, "writers", func(context.Context) (api.WritersAnswer, error) { return m.writers(q), nil })
+}
+
+func (m *Manager) writers(q api.WritersQuery) api.WritersAnswer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, v := range q.Volumes {
+		for _, h := range m.holds {
+			if h.Volume == (model.VolumeID{VG: v.VGUUID, LV: v.LVUUID}) && h.Mode == model.ModeEX {
+				return api.WritersAnswer{Volume: h.Name, Guest: h.Guest}
+			}
+		}
+	}
+	return api.WritersAnswer{}
+}
+
+// GuestState answers what a guest is doing here.
+func (m *Manager) GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error) {
+	return peerRequest(ctx, m, peer, "guest "+q.UUID, func(context.Context) (api.GuestAnswer, error) { return m.guestState(q) })
+}
+
+func (m *Manager) guestState(q api.GuestQuery) (api.GuestAnswer, error) {
+	snap, err := m.Guests.Observe()
+	if err != nil {
+		return api.GuestAnswer{Present: true, State: "unknown"}, nil //nolint:nilerr // unknown is the answer
+	}
+	switch snap.Liveness(q.UUID, "") {
+	case guests.Gone:
+		return api.GuestAnswer{State: "gone"}, nil
+	case guests.Alive:
+		if g, ok := snap.ByUUID[q.UUID]; ok {
+			return api.GuestAnswer{Present: true, State: g.State, Runs: g.State == "running" && g.Job.Async != jobIn}, nil
+		}
+	case guests.Unknown:
+	}
+	return api.GuestAnswer{Present: true, State: "unknown"}, nil
+}
+
+// Notice takes a peer's hint: look.
+func (m *Manager) Notice(peer string, n api.PeerNotice) {
+	m.Log.Debug("a peer says: look", "peer", peer, "uuid", n.UUID)
+	m.Kick()
+}
+
+// peerRequest journals what another host asked for, from its arrival to its answer.
+func peerRequest[A any](ctx context.Context, m *Manager, peer, what string, do func(context.Context) (A, error)) (A, error) {
+	var none A
+	if err := m.awaitReady(ctx); err != nil {
+		return none, err
+	}
+	c := &cause{text: "peer " + peer, record: true}
+	id, err := m.Journal.Begin(ctx, store.Intent{Kind: "peer request", Argv: strings.Fields(what), Cause: c.text, BootID: m.BootID}, store.HoldChange{})
+	if err != nil {
+		return none, err
+	}
+	m.setOwn(id, true)
+	defer m.setOwn(id, false)
+	c.text = fmt.Sprintf("peer %s, command %d", peer, id)
+	answer, err := do(withCause(ctx, c))
+	r := store.Result{State: model.StateCompleted, Outcome: fmt.Sprintf("%+v", answer)}
+	if err != nil {
+		r = store.Result{State: model.StateFailed, ExitCode: -1, Error: oneLine(err.Error())}
+	}
+	ctx = context.WithoutCancel(ctx)
+	if jerr := errors.Join(m.Journal.Finish(ctx, id, r, store.HoldChange{}), m.Journal.AddQueries(ctx, c.take())); jerr != nil {
+		m.Log.Error("cannot journal a peer's request", "command_id", id, "err", jerr)
+	}
+	return answer, err
+}
+
+var errNoPeers = errors.New("no other host is set up to be asked; see 'virtlvm peer authorize'")
