@@ -138,6 +138,11 @@ func (m *Manager) fateOf(h model.Hold, snap guests.Snapshot) fate {
 	if m.inflight[h.Owner] > 0 {
 		return keep
 	}
+	if h.Phase == model.PhaseIncoming && !h.Prepared && !h.Attempt.Seen && snap.Liveness(h.Owner, h.Guest) == guests.Gone {
+		// Its migration has only called `migrate`. A `release` now is that of a plain start
+		// which was refused meanwhile; checkIncoming asks the source how it stands.
+		return keep
+	}
 	_, listed := snap.ByUUID[h.Owner]
 	switch snap.Liveness(h.Owner, h.Guest) {
 	case guests.Alive:

@@ -39,7 +39,9 @@ type Cluster struct {
 	T     *testing.T
 	SAN   *san.SAN
 	Hosts map[string]*Host
-	skew  atomic.Int64 // nanoseconds that the clock runs ahead
+	// Cut says whether a call between two hosts is lost; nil: none is.
+	Cut  func(from, to, path string) bool
+	skew atomic.Int64 // nanoseconds that the clock runs ahead
 }
 
 // Host is one host: its libvirt, and its daemon's engine while that runs.
@@ -127,10 +129,10 @@ func (h *Host) StartDaemon() {
 	looks := activation.Recorder{Runner: runner, Now: h.c.Now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
 	observer := guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc"))
 	m := activation.New(activation.Deps{
-		Journal: h.store,
-		LVM:     lvm.New(looks, h.LVM.SysDir()),
-		Leases:  lease.New(looks, "/dev", h.uptime),
-		Guests:  observer,
+		Journal: h.store, Peers: peers{h},
+		LVM:    lvm.New(looks, h.LVM.SysDir()),
+		Leases: lease.New(looks, "/dev", h.uptime),
+		Guests: observer,
 		Disks: &domain.Walker{
 			Resolver:  &domain.Resolver{Root: h.dir, PoolDirs: []string{"/etc/libvirt/storage"}},
 			Inspector: &domain.Inspector{Runner: looks},
@@ -229,7 +231,7 @@ func (h *Host) hook(ctx context.Context, fc fakevirt.HookCall) fakevirt.HookResu
 	if !v.Allow && api.Verdicting(fc.Op) && !call.Bypassed {
 		return fakevirt.HookResult{Code: 1, Stderr: "virtlvm: " + v.Message + "\n"}
 	}
-	return fakevirt.HookResult{}
+	return fakevirt.HookResult{Stdout: string(v.XML)}
 }
 
 func (h *Host) stamp() api.Stamp {

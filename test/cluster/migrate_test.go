@@ -1,0 +1,359 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"virtlvm/internal/api"
+	"virtlvm/test/fakevirt"
+	"virtlvm/test/san"
+)
+
+// two makes a cluster of two hosts, with the guest vm1 running on the first. The
+// scenarios below are named after the rows of docs/design: what must hold.
+func two(t *testing.T, disks ...Disk) (c *Cluster, a, b *Host) {
+	t.Helper()
+	c = New(t, "kvm-a", "kvm-b")
+	a, b = c.Hosts["kvm-a"], c.Hosts["kvm-b"]
+	lvs(t, c, "vm1")
+	if len(disks) == 0 {
+		disks = []Disk{{Path: "vm1"}}
+	}
+	define(t, a, "vm1", 1, disks...)
+	define(t, b, "vm1", 1, disks...)
+	require.NoError(t, a.Virt.Start(ctx, "vm1"))
+	return c, a, b
+}
+
+// ends waits until a host has a lock mode on vm1 and nothing is on its way.
+func ends(t *testing.T, h *Host, mode string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		h.Engine().Kick() // rather than wait for the next try
+		return h.Mode("vm1") == mode
+	}, 20*time.Second, 50*time.Millisecond, "%s should end with %s, has %s", h.Name, mode, h.Mode("vm1"))
+	settled(t, h)
+}
+
+// neverTwice checks, at each step of a migration, what LVM must never show.
+func neverTwice(t *testing.T, a, b *Host, lv string) func(fakevirt.Step) error {
+	return func(s fakevirt.Step) error {
+		ma, mb := a.Mode(lv), b.Mode(lv)
+		if ma == "ex" && mb != "un" || mb == "ex" && ma != "un" {
+			t.Errorf("%s: kvm-a %s, kvm-b %s", s, ma, mb)
+		}
+		return nil
+	}
+}
+
+func TestRowA(t *testing.T) {
+	_, a, b := two(t)
+	var seen []string
+	check := neverTwice(t, a, b, "vm1")
+	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+		seen = append(seen, fmt.Sprintf("%s: %s %s", s, a.Mode("vm1"), b.Mode("vm1")))
+		return check(s)
+	}}))
+	assert.Equal(t, "begun: ex un", seen[0])
+	assert.Equal(t, "migrate hook: sh sh", seen[1])
+	assert.Contains(t, seen, "performing: sh sh")
+	ends(t, a, "un")
+	ends(t, b, "ex")
+	assert.False(t, a.LVM.Active("vg_san", "vm1"))
+	require.NoError(t, b.Virt.Destroy(ctx, "vm1"))
+	assert.Equal(t, "un", b.Mode("vm1"))
+}
+
+// refuse gives a migration an error at a step.
+func failAt(at fakevirt.Step, err error) func(fakevirt.Step) error {
+	return func(s fakevirt.Step) error {
+		if s == at {
+			return err
+		}
+		return nil
+	}
+}
+
+// Rows b to d: whatever fails before the switch, the source ends with EX and the
+// destination with nothing.
+func TestRowsBToD(t *testing.T) {
+	for _, step := range fakevirt.Steps() {
+		if step == fakevirt.StepSwitched {
+			break
+		}
+		t.Run(string(step), func(t *testing.T) {
+			t.Parallel()
+			_, a, b := two(t)
+			err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: failAt(step, fakevirt.ErrAborted)})
+			require.Error(t, err)
+			b.Engine().Kick()
+			a.Engine().Kick()
+			ends(t, b, "un")
+			ends(t, a, "ex")
+		})
+	}
+}
+
+func TestRowBTypeThatCannotBeShared(t *testing.T) {
+	c := New(t, "kvm-a", "kvm-b")
+	a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
+	_, err := c.SAN.AddLV("vg_san", san.LVSpec{Name: "vm1", Type: "raid1"})
+	require.NoError(t, err)
+	define(t, a, "vm1", 1, Disk{Path: "vm1"})
+	require.NoError(t, a.Virt.Start(ctx, "vm1"))
+	err = fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{})
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), "virtlvm: cannot migrate vm1: kvm-a holds its volumes and does not lend them: vg_san/vm1 is of type raid1, which LVM cannot share between two hosts")
+	ends(t, b, "un")
+	ends(t, a, "ex")
+}
+
+// b2, b3: libvirt gives up after our `migrate` hook, with no further hook; a plain start on
+// the destination at that moment is refused, though the volumes are shared with it.
+func TestRowB2AndB3(t *testing.T) {
+	_, a, b := two(t)
+	err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+		if s != fakevirt.StepMigrateHook {
+			return nil
+		}
+		assert.Equal(t, "sh", b.Mode("vm1"))
+		start := b.Virt.Start(ctx, "vm1")
+		require.Error(t, start)
+		assert.Contains(t, start.Error(), "guest vm1 is being migrated to this host from kvm-a")
+		assert.Equal(t, "sh", b.Mode("vm1"))
+		return errors.New("operation failed: domain is already active")
+	}})
+	require.Error(t, err)
+	b.Engine().Kick()
+	ends(t, b, "un")
+	a.Engine().Kick()
+	ends(t, a, "ex")
+}
+
+// e: the daemon of either side dies at every step and comes back.
+func TestRowE(t *testing.T) {
+	for _, step := range fakevirt.Steps() {
+		for _, victim := range []string{"kvm-a", "kvm-b"} {
+			t.Run(fmt.Sprintf("%s %s", step, victim), func(t *testing.T) {
+				t.Parallel()
+				c, a, b := two(t)
+				check := neverTwice(t, a, b, "vm1")
+				err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+					if s == step {
+						c.Hosts[victim].StopDaemon()
+						c.Hosts[victim].StartDaemon()
+					}
+					return check(s)
+				}})
+				if err != nil { // refused, then: as if nothing had been asked
+					ends(t, b, "un")
+					ends(t, a, "ex")
+					return
+				}
+				ends(t, a, "un")
+				ends(t, b, "ex")
+			})
+		}
+	}
+}
+
+// f: the relay is cut between any two steps: refused before memory moves; after that both
+// ends finish by themselves.
+func TestRowF(t *testing.T) {
+	for _, step := range fakevirt.Steps() {
+		t.Run(string(step), func(t *testing.T) {
+			t.Parallel()
+			c, a, b := two(t)
+			var mu sync.Mutex
+			cut := false
+			c.Cut = func(string, string, string) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return cut
+			}
+			check := neverTwice(t, a, b, "vm1")
+			err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+				if s == step {
+					mu.Lock()
+					cut = true
+					mu.Unlock()
+				}
+				return check(s)
+			}})
+			if step == fakevirt.StepBegun || step == fakevirt.StepMigrateHook {
+				require.Error(t, err, "the source cannot be asked")
+				c.Advance(61 * time.Second)
+				b.Engine().Kick()
+				a.Engine().Kick()
+				ends(t, b, "un")
+				ends(t, a, "ex")
+				return
+			}
+			require.NoError(t, err)
+			ends(t, a, "un")
+			ends(t, b, "ex")
+		})
+	}
+}
+
+// g: the destination's host dies while memory moves.
+func TestRowG(t *testing.T) {
+	c, a, b := two(t)
+	err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+		if s == fakevirt.StepPerforming {
+			b.PowerCut()
+			return fakevirt.ErrHostGone
+		}
+		return nil
+	}})
+	require.Error(t, err)
+	a.Engine().Kick()
+	time.Sleep(50 * time.Millisecond)
+	assert.Equal(t, "sh", a.Mode("vm1"), "the dead host's lease protects still")
+	c.Advance(90 * time.Second)
+	a.Engine().Kick()
+	ends(t, a, "ex")
+}
+
+// h: the source's host dies after the switch.
+func TestRowH(t *testing.T) {
+	c, a, b := two(t)
+	_ = fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+		if s == fakevirt.StepSwitched {
+			a.PowerCut()
+			return fakevirt.ErrHostGone
+		}
+		return nil
+	}})
+	b.Engine().Kick()
+	time.Sleep(50 * time.Millisecond)
+	assert.Equal(t, "sh", b.Mode("vm1"))
+	c.Advance(90 * time.Second)
+	b.Engine().Kick()
+	ends(t, b, "ex")
+}
+
+// i: straight back again, several times.
+func TestRowI(t *testing.T) {
+	_, a, b := two(t)
+	from, to := a, b
+	for range 4 {
+		require.NoError(t, fakevirt.Migrate(ctx, from.Virt, to.Virt, "vm1", fakevirt.MigrateOptions{Step: neverTwice(t, a, b, "vm1")}))
+		from, to = to, from
+	}
+	ends(t, a, "ex")
+	ends(t, b, "un")
+}
+
+// j: variants of a migration.
+func TestRowJ(t *testing.T) {
+	for name, o := range map[string]fakevirt.MigrateOptions{
+		"p2p": {P2P: true}, "tunnelled": {P2P: true, Tunnelled: true}, "postcopy": {PostCopy: true}, "suspend": {Suspend: true},
+		"persistent": {Persistent: true, UndefineSource: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, a, b := two(t)
+			o.Step = neverTwice(t, a, b, "vm1")
+			require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", o))
+			ends(t, a, "un")
+			ends(t, b, "ex")
+		})
+	}
+	t.Run("copy-storage-all", func(t *testing.T) {
+		_, a, b := two(t)
+		err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{CopyStorageAll: true})
+		require.Error(t, err)
+		assert.Contains(t, err.Error(), "would copy its volumes onto themselves")
+		ends(t, b, "un")
+		ends(t, a, "ex")
+	})
+	t.Run("offline", func(t *testing.T) {
+		_, a, b := two(t)
+		require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Offline: true, Persistent: true}))
+		ends(t, b, "un")
+		ends(t, a, "ex")
+	})
+}
+
+// k: a chain, a shareable disk, two volume groups, an unmanaged disk.
+func TestRowK(t *testing.T) {
+	c := New(t, "kvm-a", "kvm-b")
+	a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
+	require.NoError(t, c.SAN.AddVG(san.VGSpec{Name: "vg_two"}))
+	for vg, names := range map[string][]string{"vg_san": {"vm1", "base", "quorum"}, "vg_two": {"data"}, "vg_plain": {"local"}} {
+		for _, name := range names {
+			_, err := c.SAN.AddLV(vg, san.LVSpec{Name: name})
+			require.NoError(t, err)
+		}
+	}
+	for _, h := range []*Host{a, b} {
+		_, err := h.Run("lvchange", "-ay", "vg_plain/local")
+		require.NoError(t, err)
+	}
+	qcow2(t, c, "vm1", "/dev/vg_san/base", "qcow2")
+	qcow2(t, c, "base", "", "")
+	define(t, a, "vm1", 1, Disk{Path: "vm1", Format: "qcow2"}, Disk{Path: "quorum", Extra: "<shareable/>"},
+		Disk{Path: "/dev/vg_two/data"}, Disk{Path: "/dev/vg_plain/local"})
+	require.NoError(t, a.Virt.Start(ctx, "vm1"))
+	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: neverTwice(t, a, b, "vm1")}))
+	ends(t, a, "un")
+	ends(t, b, "ex")
+	modes := func(h *Host) string { return h.Mode("base") + h.Mode("quorum") + h.LVM.LockMode("vg_two", "data") }
+	require.Eventually(t, func() bool { return modes(a) == "ununun" && modes(b) == "shshex" }, 5*time.Second, 10*time.Millisecond, "%s %s", modes(a), modes(b))
+}
+
+// n: the operator's virsh dies between the switch and its confirmation.
+func TestRowN(t *testing.T) {
+	_, a, b := two(t)
+	err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: failAt(fakevirt.StepSwitched, fakevirt.ErrClientGone)})
+	require.ErrorIs(t, err, fakevirt.ErrClientGone)
+	a.Engine().Kick()
+	require.Eventually(t, func() bool {
+		p := a.Engine().Status(ctx).Problems
+		return len(p) == 1 && assert.ObjectsAreEqual("guest vm1 runs on kvm-b, and a paused left-over of it is here: run 'virsh destroy vm1' on kvm-a, never 'virsh resume'", p[0])
+	}, 5*time.Second, 10*time.Millisecond, "%v", a.Engine().Status(ctx).Problems)
+	assert.Equal(t, "sh", a.Mode("vm1"), "never two writers: neither has it alone")
+	assert.Equal(t, "sh", b.Mode("vm1"))
+	require.NoError(t, a.Virt.Destroy(ctx, "vm1"))
+	ends(t, a, "un")
+	b.Engine().Kick()
+	ends(t, b, "ex")
+}
+
+// Rule 5: a reader must not slip in while a writer is lent.
+func TestReaderDuringAMigration(t *testing.T) {
+	c := New(t, "kvm-a", "kvm-b", "kvm-c")
+	a, b, other := c.Hosts["kvm-a"], c.Hosts["kvm-b"], c.Hosts["kvm-c"]
+	lvs(t, c, "vm1")
+	define(t, a, "vm1", 1, Disk{Path: "vm1"})
+	define(t, other, "reader", 3, Disk{Path: "vm1", Extra: "<readonly/>"})
+	require.NoError(t, a.Virt.Start(ctx, "vm1"))
+	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+		if s == fakevirt.StepPerforming {
+			err := other.Virt.Start(ctx, "reader")
+			require.Error(t, err)
+			assert.Contains(t, err.Error(), "vg_san/vm1 is written by guest vm1")
+			assert.Equal(t, "un", other.Mode("vm1"))
+		}
+		return nil
+	}}))
+	ends(t, b, "ex")
+}
+
+func TestLendRefusesWithoutAMigration(t *testing.T) {
+	_, a, _ := two(t)
+	answer, err := a.Engine().Lend(ctx, "kvm-b", api.LendRequest{UUID: UUID(1), Guest: "vm1"})
+	require.NoError(t, err)
+	assert.False(t, answer.Migrating, "no job, no lending: a stranger's word is not enough")
+	assert.Equal(t, "ex", a.Mode("vm1"))
+	answer, err = a.Engine().Lend(ctx, "kvm-b", api.LendRequest{UUID: UUID(9)})
+	require.NoError(t, err)
+	assert.False(t, answer.Migrating)
+}

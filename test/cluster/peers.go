@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"virtlvm/internal/api"
+)
+
+// peers are the other hosts as one host reaches them: its calls go to their engines, as
+// JSON, under its own name.
+type peers struct{ from *Host }
+
+// Call implements activation.Peers.
+func (p peers) Call(ctx context.Context, host, path string, in, out any) error {
+	to, known := p.from.c.Hosts[host]
+	cut := p.from.c.Cut
+	if !known || cut != nil && cut(p.from.Name, host, path) {
+		return api.NewError(api.KindUnreachable, fmt.Sprintf("%s cannot be reached", host))
+	}
+	to.mu.Lock()
+	m := to.engine
+	to.mu.Unlock()
+	if m == nil {
+		return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd on %s cannot be reached", host))
+	}
+	answer, err := dispatch(ctx, m, p.from.Name, path, in)
+	if err != nil {
+		return api.NewError(api.KindOf(err), err.Error())
+	}
+	data, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, out)
+}
+
+// engine is what peers call.
+type engine interface {
+	Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error)
+	GrantGood(ctx context.Context, peer string, q api.GrantQuery) (api.GrantAnswer, error)
+	Writers(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
+	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
+	Notice(peer string, n api.PeerNotice)
+}
+
+func dispatch(ctx context.Context, m engine, from, path string, in any) (any, error) {
+	switch path {
+	case api.RoutePeerLend:
+		return m.Lend(ctx, from, in.(api.LendRequest))
+	case api.RoutePeerGrant:
+		return m.GrantGood(ctx, from, in.(api.GrantQuery))
+	case api.RoutePeerWriters:
+		return m.Writers(ctx, from, in.(api.WritersQuery))
+	case api.RoutePeerGuest:
+		return m.GuestState(ctx, from, in.(api.GuestQuery))
+	case api.RoutePeerNotice:
+		m.Notice(from, in.(api.PeerNotice))
+		return struct{}{}, nil
+	}
+	return nil, fmt.Errorf("no route %s", path)
+}
