@@ -2,7 +2,10 @@
 # make demo       two simulated hosts: see a guest's volumes change hands (needs no root)
 # make test       everything that needs neither root nor virtual machines
 # make check      formatting, linters, scripts, known vulnerabilities, modules, man pages
+# make bench      what virtlvm costs, beside a bash hook
 # make e2e-smoke  two real hosts in QEMU (as root)
+# make packages   .deb and .rpm into build/packages
+# make docs       man page and completions that follow from the command line
 # make install    as root, or into DESTDIR
 
 SHELL := /bin/bash
@@ -16,6 +19,8 @@ sbindir    ?= /usr/sbin
 bindir     ?= /usr/bin
 sysconfdir ?= /etc
 mandir     ?= /usr/share/man
+bashdir    ?= /usr/share/bash-completion/completions
+zshdir     ?= /usr/share/zsh/vendor-completions
 unitdir    ?= /usr/lib/systemd/system
 hooksdir   ?= $(sysconfdir)/libvirt/hooks
 
@@ -49,9 +54,11 @@ setup:
 test: setup
 	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 5m ./...
 
+# BENCHFLAGS=-short measures less, in 20 s. Without xmllint the bash hook reads XML with sed.
 .PHONY: bench
 bench: setup
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+	@tools/need.sh xmllint:libxml2-utils || true
+	@$(GO) run ./test/bench $(BENCHFLAGS)
 
 .PHONY: conformance
 conformance: setup
@@ -76,17 +83,17 @@ e2e-smoke:
 	test/e2e/run.sh smoke
 
 .PHONY: check
-check: check-format check-lint check-scripts check-modules check-units check-man check-vulnerabilities
+check: check-format check-lint check-scripts check-modules check-units check-docs check-man check-vulnerabilities
 	@echo "check: ok"
 
 .PHONY: check-format
 check-format: setup
-	@out=$$($(TOOL) gofumpt -l cmd hooks internal sql test) || exit 1; \
+	@out=$$($(TOOL) gofumpt -l cmd hooks internal packaging sql test) || exit 1; \
 	if [ -n "$$out" ]; then printf 'not formatted, run make format:\n%s\n' "$$out" >&2; exit 1; fi
 
 .PHONY: format
 format: setup
-	$(TOOL) gofumpt -w cmd hooks internal sql test
+	$(TOOL) gofumpt -w cmd hooks internal packaging sql test
 
 .PHONY: check-lint
 check-lint: setup
@@ -96,8 +103,9 @@ check-lint: setup
 check-scripts:
 	@command -v shellcheck >/dev/null || { echo "shellcheck is missing: apt-get install shellcheck" >&2; exit 1; }
 	@find . \( -path ./.git -o -path './$(BUILD)' \) -prune -o -type f -size -256k \
-		-exec awk 'FNR == 1 && (/^#!.*[\/ ](ba|da)?sh/ || FILENAME ~ /\.sh$$/) { print FILENAME } { nextfile }' {} + | \
+		-exec awk 'FNR == 1 && (/^#!.*[\/ ](ba|da)?sh/ || FILENAME ~ /\.(ba)?sh$$/) { print FILENAME } { nextfile }' {} + | \
 		xargs -r shellcheck --external-sources --source-path=SCRIPTDIR
+	@shellcheck --shell=sh packaging/rpm/post packaging/rpm/preun packaging/rpm/postun
 
 .PHONY: check-modules
 check-modules: setup
@@ -110,6 +118,14 @@ check-units: build
 	@if command -v systemd-analyze >/dev/null; then tools/check-units.sh '$(BUILD)/root'; \
 	else echo "check-units: skipped: no systemd-analyze on this machine"; fi
 
+.PHONY: docs
+docs: setup
+	$(GO) run ./internal/gendocs packaging
+
+.PHONY: check-docs
+check-docs: setup
+	@$(GO) run ./internal/gendocs -check packaging
+
 .PHONY: check-man
 check-man:
 	@if command -v groff >/dev/null; then \
@@ -120,6 +136,12 @@ check-man:
 .PHONY: check-vulnerabilities
 check-vulnerabilities: setup
 	@tools/vulncheck.sh $(TOOL) govulncheck
+
+# VERSION may be given; MAINTAINER names who makes the packages, see tools/packages.sh.
+.PHONY: packages
+packages: build
+	@tools/need.sh objdump:binutils gzip:gzip
+	@tools/packages.sh '$(BUILD)' '$(VERSION)' '$(GO)'
 
 # The libvirt hook goes where libvirt's AppArmor and SELinux profiles let it run; see
 # packaging/install-hook.sh. An existing configuration is kept.
@@ -132,13 +154,15 @@ install-files:
 	install -D -m 0755 $(BUILD)/virtlvmd $(DESTDIR)$(sbindir)/virtlvmd
 	install -D -m 0755 $(BUILD)/virtlvm $(DESTDIR)$(bindir)/virtlvm
 	packaging/install-hook.sh $(BUILD)/hook/qemu $(DESTDIR)$(hooksdir)
-	install -D -m 0644 -t $(DESTDIR)$(unitdir) systemd/virtlvmd.service systemd/virtlvmd.socket systemd/virtlvmd-ro.socket
+	install -D -m 0644 -t $(DESTDIR)$(unitdir) systemd/virtlvmd.service systemd/virtlvmd.socket systemd/virtlvmd-ro.socket systemd/virtlvmd-peer.socket
 	install -D -m 0644 -t $(DESTDIR)$(unitdir)/libvirtd.service.d systemd/libvirtd.service.d/50-virtlvm.conf
 	install -D -m 0644 -t $(DESTDIR)$(unitdir)/virtqemud.service.d systemd/virtqemud.service.d/50-virtlvm.conf
 	install -D -m 0644 packaging/sysusers.d/virtlvm.conf $(DESTDIR)/usr/lib/sysusers.d/virtlvm.conf
 	install -D -m 0644 packaging/tmpfiles.d/virtlvm.conf $(DESTDIR)/usr/lib/tmpfiles.d/virtlvm.conf
 	install -D -m 0644 -t $(DESTDIR)$(mandir)/man8 packaging/man/virtlvm.8 packaging/man/virtlvmd.8
 	install -D -m 0644 -t $(DESTDIR)$(mandir)/man5 packaging/man/virtlvm.toml.5
+	install -D -m 0644 packaging/completion/virtlvm.bash $(DESTDIR)$(bashdir)/virtlvm
+	install -D -m 0644 packaging/completion/_virtlvm $(DESTDIR)$(zshdir)/_virtlvm
 	test -e $(DESTDIR)$(sysconfdir)/virtlvm/virtlvm.toml || \
 		install -D -m 0644 packaging/virtlvm.toml $(DESTDIR)$(sysconfdir)/virtlvm/virtlvm.toml
 	@[ -n '$(DESTDIR)' ] || sed 's/^/    /' packaging/after-install

@@ -8,8 +8,6 @@ package main
 
 import (
 	"context"
-	"io"
-	"log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -18,8 +16,6 @@ import (
 )
 
 func main() {
-	// net/http has a few things to say to the log, which would be lines of ours.
-	log.SetOutput(io.Discard)
 	// A reader of our output that has gone must not kill us before the event is kept.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)

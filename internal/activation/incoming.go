@@ -2,6 +2,7 @@ package activation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -33,7 +34,9 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 		return nil, err
 	}
 	var lent api.LendAnswer
-	if err := m.Peers.Call(ctx, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest}, &lent); err != nil {
+	asking, done := context.WithTimeout(ctx, lendPatience)
+	defer done()
+	if err := m.Peers.Call(asking, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest}, &lent); err != nil {
 		return nil, api.NewError(api.KindOf(err), fmt.Sprintf("%s holds its volumes and does not lend them: %v", source, err))
 	}
 	if !lent.Migrating {
@@ -49,6 +52,39 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 		return nil, err
 	}
 	return xml, nil
+}
+
+// lendPatience bounds the question to the source, which runs LVM commands before it
+// answers; it leaves the hook time to take the volumes.
+const lendPatience = 45 * time.Second
+
+// LiveHosts lists the names of the live hosts in the lockspaces of our VGs, this one
+// included, as sanlock knows them.
+func (m *Manager) LiveHosts(ctx context.Context) ([]string, error) {
+	m.mu.Lock()
+	known := m.known
+	m.mu.Unlock()
+	names := map[string]bool{}
+	var failed error
+	for _, vg := range known {
+		if ours, err := m.managed(vg.Name, vg.LockType); !ours || err != nil {
+			continue
+		}
+		hosts, err := m.Leases.Hosts(ctx, vg.Name)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		for _, h := range hosts {
+			if h.Name != "" && h.State != model.HostDead {
+				names[h.Name] = true
+			}
+		}
+	}
+	if len(names) > 0 {
+		failed = nil
+	}
+	return sortedKeys(names), failed
 }
 
 // sourceOf is the one other host that holds the volumes the guest writes, "" if nobody

@@ -55,6 +55,7 @@ type LVM interface {
 
 // Leases reads who holds locks.
 type Leases interface {
+	Hosts(ctx context.Context, vg string) (map[int]lease.Host, error)
 	Local(context.Context) (lease.Local, error)
 	Holders(ctx context.Context, vg string, offset int64, lvUUID string) ([]model.Holder, error)
 	HoldersAll(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error)

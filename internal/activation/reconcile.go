@@ -70,6 +70,7 @@ func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 			return
 		case <-m.kick:
 			tries = 0
+			m.settleDown(ctx)
 		case <-m.After(pause):
 		}
 		full := m.Now().Sub(lastFull) >= interval
@@ -78,6 +79,18 @@ func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 		}
 		m.pass(ctx, full)
 		m.resolveLeftovers(ctx)
+	}
+}
+
+// settleDown lets hints that come in a bunch become one look.
+func (m *Manager) settleDown(ctx context.Context) {
+	select {
+	case <-m.After(50 * time.Millisecond):
+	case <-ctx.Done():
+	}
+	select {
+	case <-m.kick:
+	default:
 	}
 }
 

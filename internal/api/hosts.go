@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -37,12 +38,13 @@ type Peer struct {
 }
 
 // hostName is what a host may be called: sanlock's names of hosts and those of DNS are
-// of this kind, and none is an option of ssh or two words in a shell.
-var hostName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+// of this kind, and none is an option of ssh or two words in a shell. It is made when it is
+// first needed: the hook, whose start libvirt waits for, has this package and needs it never.
+var hostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`) })
 
 // CheckHostName is nil for a name that a host may have.
 func CheckHostName(name string) error {
-	if !hostName.MatchString(name) {
+	if !hostName().MatchString(name) {
 		return fmt.Errorf("%q is not a name of a host", name)
 	}
 	return nil

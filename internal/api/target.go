@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Target says how a daemon is reached: by a unix socket of this host, or by ssh.
@@ -20,7 +21,7 @@ type Target struct {
 }
 
 // userName is a user as ssh may be told one: no option, no second word in a shell.
-var userName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
+var userName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`) })
 
 // ParseTarget reads "ssh://USER@HOST:PORT" (user and port may be left out),
 // "unix:///PATH", or a bare HOST or USER@HOST. Every part is checked: it comes to stand
@@ -54,7 +55,7 @@ func ParseTarget(s string) (Target, error) {
 		}
 	}
 	t := Target{User: u.User.Username(), Host: host}
-	if strings.Contains(rest, "@") && !userName.MatchString(t.User) {
+	if strings.Contains(rest, "@") && !userName().MatchString(t.User) {
 		return Target{}, fmt.Errorf("%q is not a name of a user", t.User)
 	}
 	if p := u.Port(); p != "" {
@@ -70,7 +71,7 @@ func bareTarget(s string) (Target, error) {
 	user, host, hasUser := strings.Cut(s, "@")
 	if !hasUser {
 		user, host = "", s
-	} else if !userName.MatchString(user) {
+	} else if !userName().MatchString(user) {
 		return Target{}, fmt.Errorf("%q is not a name of a user", user)
 	}
 	if err := CheckHostName(host); err != nil {

@@ -70,13 +70,14 @@ func (p *program) app(stderr io.Writer) *cli.App {
 	app := &cli.App{
 		Name:        "virtlvm",
 		Usage:       "guests' LVM volumes are exclusive to the host where the guest runs",
-		UsageText:   "virtlvm [--json] [--socket PATH] [--timeout DURATION] COMMAND [ARGUMENTS]",
-		Description: description("Shows and steers virtlvmd on this host. Options may stand before or after the\narguments. See virtlvm(8) for the exit codes.", "virtlvm status"),
+		UsageText:   "virtlvm [--json] [--host HOST] [--socket PATH] [--timeout DURATION] COMMAND [ARGUMENTS]",
+		Description: description("Shows and steers virtlvmd on this host, or with --host on another. Options may stand before or after the\narguments. See virtlvm(8) for the exit codes.", "virtlvm status"),
 		Version:     version.Version,
 		Writer:      p.out,
 		ErrWriter:   stderr,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print the daemon's answer as JSON"},
+			&cli.StringFlag{Name: "host", Usage: "ask the daemon of another `HOST`, by ssh: a name, USER@NAME or ssh://USER@NAME:PORT", EnvVars: []string{hostVariable}, DefaultText: "this one"},
 			&cli.StringFlag{Name: "socket", Usage: "ask the daemon behind the socket `PATH`", EnvVars: []string{"VIRTLVM_SOCKET"}, DefaultText: api.SocketPath},
 			&cli.DurationFlag{Name: "timeout", Usage: "wait at most `DURATION` for an answer", DefaultText: "30s; 3m for volumes, activate and deactivate"},
 		},
@@ -113,6 +114,8 @@ func (p *program) commands() []*cli.Command {
 		p.hooksCommand(),
 		p.activateCommand(),
 		p.deactivateCommand(),
+		p.peerCommand(),
+		p.relayCommand(),
 		p.configCommand(),
 		p.versionCommand(),
 	}
@@ -166,7 +169,7 @@ func args(c *cli.Context, low, high int) error {
 
 // description is the text of a command's help with an example.
 func description(text, example string) string {
-	return text + "\n\nExample:\n  " + example
+	return text + ExampleMark + example
 }
 
 // call is a request to the daemon, such as the method (*client.Client).Status.
@@ -183,8 +186,12 @@ func ask[T any](c *cli.Context, limit time.Duration, f call[T]) (T, error) {
 	}
 	ctx, cancel := context.WithTimeout(c.Context, limit)
 	defer cancel()
-	conn := client.New(client.Options{Socket: c.String("socket")})
-	defer conn.Close()
+	conn, done, err := connect(c)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	defer done()
 	return f(conn, ctx)
 }
 

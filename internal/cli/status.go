@@ -12,7 +12,7 @@ import (
 func (p *program) statusCommand() *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "show this host at a glance", UsageText: "virtlvm status",
-		Description: description("Shows the daemon, its database, the locks and every volume group. Exits with 9 when\nanything needs attention: break-glass, a problem, a volume not in its wanted mode.",
+		Description: description("Shows the daemon, its database, the locks, every volume group, volumes that are not in\ntheir wanted mode (PENDING) and problems. Exits with 9 when anything needs attention, so\nthat it can serve as a check of a monitoring system. If break-glass is on, the first line\nsays so.",
 			"virtlvm status || mail -s 'virtlvm needs you' root"),
 		Action: func(c *cli.Context) error {
 			if err := args(c, 0, 0); err != nil {

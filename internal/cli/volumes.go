@@ -13,7 +13,7 @@ import (
 func (p *program) volumesCommand() *cli.Command {
 	return &cli.Command{
 		Name: "volumes", Usage: "list volumes and who holds them", UsageText: "virtlvm volumes [VG]",
-		Description: description("Lists the volumes of all volume groups in scope, or of one. WANTED and ACTUAL are this\nhost's; HOLDERS comes from the lease on disk and names every host.",
+		Description: description("Lists the volumes of all volume groups in scope, or of one. WANTED and ACTUAL are this\nhost's; HOLDERS comes from the lease on disk: each host with its mode, ex or sh,\nand, where it is silent, when sanlock frees its lease; `unknown` if the lease cannot be\nread, `-` if nobody holds the volume.",
 			"virtlvm volumes vg_san"),
 		Action: func(c *cli.Context) error {
 			if err := args(c, 0, 1); err != nil {

@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -19,6 +20,10 @@ type Options struct {
 	// ReadOnlySocket is tried for requests that only look, when Socket cannot be
 	// opened. Empty: there is none.
 	ReadOnlySocket string
+	// Dial, where not nil, replaces the sockets: it opens a connection to the daemon of
+	// the host Name. An *api.Error of its own is what a caller gets to see.
+	Dial func(context.Context) (net.Conn, error)
+	Name string
 }
 
 // Client talks to one daemon. Safe for concurrent use. The deadline of a call is that of
@@ -29,6 +34,9 @@ type Client struct {
 
 // New makes a client. It opens no connection.
 func New(o Options) *Client {
+	if o.Dial != nil {
+		return &Client{look: newRemoteDoor(o.Dial, o.Name), change: newRemoteDoor(o.Dial, o.Name)}
+	}
 	if o.Socket == "" {
 		o.Socket = api.SocketPath
 		if o.ReadOnlySocket == "" {
@@ -97,6 +105,11 @@ func (c *Client) Hooks(ctx context.Context, limit int, guest string) ([]api.Hook
 		query.Set("guest", guest)
 	}
 	return get[[]api.HookRecord](ctx, c, api.RouteHooks, query)
+}
+
+// Peers lists the other hosts that the daemon knows.
+func (c *Client) Peers(ctx context.Context) (api.Peers, error) {
+	return get[api.Peers](ctx, c, api.RoutePeers, nil)
 }
 
 // Activate activates a volume on this host for an operator and waits for the outcome.

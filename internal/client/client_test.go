@@ -64,6 +64,7 @@ func TestRequests(t *testing.T) {
 		{"commands before", func(ctx context.Context, c *Client) (any, error) { return c.Commands(ctx, 5, 7) }, 200, []api.Command{}, call{"GET", "/v1/commands?before=7&limit=5", ""}},
 		{"command", func(ctx context.Context, c *Client) (any, error) { return c.Command(ctx, 12) }, 200, api.Command{ID: 12}, call{"GET", "/v1/commands/12", ""}},
 		{"hooks", func(ctx context.Context, c *Client) (any, error) { return c.Hooks(ctx, 3, "vm\n1") }, 200, []api.HookRecord{{ID: 1}}, call{"GET", "/v1/hooks?guest=vm%0A1&limit=3", ""}},
+		{"peers", func(ctx context.Context, c *Client) (any, error) { return c.Peers(ctx) }, 200, api.Peers{Host: "kvm-a"}, call{"GET", "/v1/peers", ""}},
 		{
 			"activate", func(ctx context.Context, c *Client) (any, error) {
 				return c.Activate(ctx, api.VolumeRequest{Volume: "vg/a", Mode: "sh"})

@@ -22,17 +22,35 @@ const maxAnswer = 256 << 20
 // door is a pool of connections to the first of some sockets that can be opened.
 type door struct {
 	sockets []string
+	where   string // "", or " on HOST" where the daemon is another host's
 	http    *http.Client
 }
 
 func newDoor(sockets []string) *door {
 	d := &door{sockets: sockets}
+	d.open(d.dial)
+	return d
+}
+
+// newRemoteDoor is a pool of connections to the daemon of another host.
+func newRemoteDoor(dial func(context.Context) (net.Conn, error), name string) *door {
+	d := &door{where: " on " + name}
+	d.open(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, &dialError{name, err}
+		}
+		return conn, nil
+	})
+	return d
+}
+
+func (d *door) open(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
 	d.http = &http.Client{
-		Transport: &http.Transport{DialContext: d.dial, DisableCompression: true},
+		Transport: &http.Transport{DialContext: dial, DisableCompression: true},
 		// The daemon never redirects; following one would leave the socket.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return d
 }
 
 // dialError is a connection that could not be made: nothing has been asked yet.

@@ -29,13 +29,16 @@ func (d *door) explain(ctx context.Context, method string, err error) error {
 		why = "was not waited for"
 	}
 	if method == http.MethodGet || dial != nil {
-		return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd %s; see `systemctl status virtlvmd`", why))
+		return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd%s %s; see `systemctl status virtlvmd`%s", d.where, why, d.where))
 	}
-	return api.NewError(api.KindUnknown, fmt.Sprintf("virtlvmd %s, so the outcome is not known: it may still go on; look with `virtlvm commands`", why))
+	return api.NewError(api.KindUnknown, fmt.Sprintf("virtlvmd%s %s, so the outcome is not known: it may still go on; look with `virtlvm commands`", d.where, why))
 }
 
 func (e *dialError) explain() error {
+	var typed *api.Error
 	switch {
+	case errors.As(e.err, &typed):
+		return typed
 	case errors.Is(e.err, fs.ErrPermission):
 		return api.NewError(api.KindForbidden, fmt.Sprintf("may not open %s: run as root or as a member of its group", e.socket))
 	case errors.Is(e.err, fs.ErrNotExist):

@@ -29,6 +29,7 @@ type Config struct {
 	Reconcile Reconcile
 	Journal   Journal
 	Log       Log
+	Peers     Peers
 	Paths     Paths
 }
 
@@ -80,6 +81,17 @@ type Log struct {
 	Level slog.Level
 }
 
+// Peers says which other hosts there are and how they are reached.
+type Peers struct {
+	// Discover takes the live hosts of the lockspaces for peers, each as ssh://root@NAME.
+	Discover       bool
+	Hosts          map[string]string // name -> URL, see api.ParseTarget; before discovered ones
+	SSHDir         string            // folder of id_ed25519 and known_hosts
+	ConnectTimeout time.Duration     // until a host answers; twice that until its daemon does
+	CallTimeout    time.Duration     // of a request that has no deadline of its own
+	Parallel       int               // hosts asked at the same time
+}
+
 // Paths move what the daemon reads and writes; for tests and unusual set-ups.
 type Paths struct {
 	StateDir    string   // database and spool
@@ -105,6 +117,10 @@ func Default() *Config {
 		Reconcile: Reconcile{Interval: time.Minute},
 		Journal:   Journal{Keep: 30 * 24 * time.Hour},
 		Log:       Log{Level: slog.LevelInfo},
+		Peers: Peers{
+			Discover: true, Hosts: map[string]string{}, SSHDir: "/etc/virtlvm/ssh",
+			ConnectTimeout: 5 * time.Second, CallTimeout: 15 * time.Second, Parallel: 16,
+		},
 		Paths: Paths{
 			StateDir:    "/var/lib/virtlvm",
 			RunDir:      "/run/virtlvm",

@@ -67,6 +67,13 @@ lockstart_retry = "1.5s"
 wait = "0s"
 [log]
 level = "warn"
+[peers]
+discover = false
+hosts = { kvm-b = "ssh://root@10.0.0.2:2222", "kvm-c.example.org" = "unix:///run/c" }
+ssh_dir = "/k"
+connect_timeout = "1s"
+call_timeout = "2s"
+parallel = 3
 [paths]
 state_dir = "/a"
 run_dir = "/b"
@@ -89,6 +96,10 @@ socket_group = ""
 		Reconcile: Reconcile{Interval: 2 * time.Second},
 		Journal:   Journal{Keep: time.Hour},
 		Log:       Log{Level: slog.LevelWarn},
+		Peers: Peers{
+			Hosts:  map[string]string{"kvm-b": "ssh://root@10.0.0.2:2222", "kvm-c.example.org": "unix:///run/c"},
+			SSHDir: "/k", ConnectTimeout: time.Second, CallTimeout: 2 * time.Second, Parallel: 3,
+		},
 		Paths: Paths{
 			StateDir: "/a", RunDir: "/b", LibvirtRun: "/c", PoolDirs: []string{}, Proc: "/d", Sys: "/e",
 			Dev: "/f", Root: "/g", Tools: []string{"/h", "/i"}, BreakGlass: "/j", SocketGroup: "",
@@ -101,8 +112,8 @@ func TestParseRefuses(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, log, lvm, paths, reconcile, scope`}},
-		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, log, lvm, paths, reconcile, scope`}},
+		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, log, lvm, paths, peers, reconcile, scope`}},
+		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, log, lvm, paths, peers, reconcile, scope`}},
 		{"unknown key", "[lvm]\n\ntime_out = \"1s\"", []string{`c.toml:3: unknown key "time_out" in [lvm]; known: timeout, lockstart_retry`}},
 		{"key with a newline", "[lvm]\n\"a\\nb\" = 1", []string{`c.toml:2: unknown key "a\nb" in [lvm]; known: timeout, lockstart_retry`}},
 		{"no section", "hook = 60", []string{`c.toml:1: hook must be a section: write [hook] on a line of its own`}},
@@ -125,6 +136,16 @@ func TestParseRefuses(t *testing.T) {
 		{"path no text", "[paths]\nproc = true", []string{`c.toml:2: paths.proc: must be a text in quotes`}},
 		{"path with NUL", "[paths]\ntools = [\"/a\\u0000\"]", []string{`c.toml:2: paths.tools: "/a\x00" is not an absolute path`}},
 		{"group", "[paths]\nsocket_group = \"a b\"", []string{`c.toml:2: paths.socket_group: "a b" is not a name of a group`}},
+		{"discover no switch", "[peers]\ndiscover = \"yes\"", []string{`c.toml:2: peers.discover: must be true or false`}},
+		{"parallel none", "[peers]\nparallel = 0", []string{`c.toml:2: peers.parallel: must be a number from 1 to 256`}},
+		{"parallel no number", "[peers]\nparallel = \"2\"", []string{`c.toml:2: peers.parallel: must be a number from 1 to 256`}},
+		{"ssh folder with a space", "[peers]\nssh_dir = \"/a b\"", []string{`c.toml:2: peers.ssh_dir: "/a b" is not an absolute path of letters, digits and ._/@:+-`}},
+		{"ssh folder expanded", "[peers]\nssh_dir = \"/%d\"", []string{`c.toml:2: peers.ssh_dir: "/%d" is not an absolute path of letters, digits and ._/@:+-`}},
+		{"hosts no table", "[peers]\nhosts = [\"kvm-b\"]", []string{`c.toml:2: peers.hosts: must be a table such as { kvm-b = "ssh://root@kvm-b:22" }`}},
+		{"host no text", "[peers.hosts]\nkvm-a = \"ssh://kvm-a\"\nkvm-b = 1", []string{`c.toml:3: peers.hosts: must be a table such as { kvm-b = "ssh://root@kvm-b:22" }`}},
+		{"host with an option", "[peers]\nhosts = {\"-oProxyCommand=id\" = \"ssh://kvm-b\"}", []string{`c.toml:2: peers.hosts: "-oProxyCommand=id" is not a name of a host`}},
+		{"host without a URL", "[peers.hosts]\n\nkvm-b = \"http://kvm-b\"", []string{`c.toml:3: peers.hosts: "http://kvm-b" is neither ssh://USER@HOST:PORT nor unix:///PATH`}},
+		{"host at an option", "[peers]\nhosts.kvm-b = \"ssh://-oProxyCommand=id\"", []string{`c.toml:2: peers.hosts: "-oProxyCommand=id" is not a name of a host`}},
 		{"inline table", "hook = { deadline = 1 }", []string{`c.toml:1: hook.deadline: must be a duration in quotes such as "90s" or "1h30m"`}},
 		{
 			"everything is listed, in the order of the file",
@@ -133,7 +154,7 @@ func TestParseRefuses(t *testing.T) {
 				`c.toml:2: lvm.timeout: must be a duration in quotes such as "90s" or "1h30m"`,
 				`c.toml:4: unknown key "x" in [hook]; known: deadline`,
 				`c.toml:6: log.level: must be "debug", "info", "warn" or "error"`,
-				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, log, lvm, paths, reconcile, scope`,
+				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, log, lvm, paths, peers, reconcile, scope`,
 			},
 		},
 	}

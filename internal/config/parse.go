@@ -68,7 +68,7 @@ func (p *parser) section(section string, table map[string]any) {
 		err := settings[i].set(p.cfg, value)
 		var element *elementError
 		if errors.As(err, &element) {
-			p.report(elementPath(path, element.index), "%s: %v", path, element.err)
+			p.report(path+element.at, "%s: %v", path, element.err)
 		} else if err != nil {
 			p.report(path, "%s: %v", path, err)
 		}

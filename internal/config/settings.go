@@ -28,6 +28,12 @@ var settings = []setting{
 	{"reconcile", "interval", duration(func(c *Config) *time.Duration { return &c.Reconcile.Interval }, 100*time.Millisecond, time.Hour)},
 	{"journal", "keep", duration(func(c *Config) *time.Duration { return &c.Journal.Keep }, time.Hour, 10*365*24*time.Hour)},
 	{"log", "level", setLevel},
+	{"peers", "discover", setDiscover},
+	{"peers", "hosts", setHosts},
+	{"peers", "ssh_dir", text(func(c *Config) *string { return &c.Peers.SSHDir }, plainPath)},
+	{"peers", "connect_timeout", duration(func(c *Config) *time.Duration { return &c.Peers.ConnectTimeout }, 100*time.Millisecond, time.Minute)},
+	{"peers", "call_timeout", duration(func(c *Config) *time.Duration { return &c.Peers.CallTimeout }, 100*time.Millisecond, 10*time.Minute)},
+	{"peers", "parallel", setParallel},
 	{"paths", "state_dir", text(func(c *Config) *string { return &c.Paths.StateDir }, absolute)},
 	{"paths", "run_dir", text(func(c *Config) *string { return &c.Paths.RunDir }, absolute)},
 	{"paths", "libvirt_run", text(func(c *Config) *string { return &c.Paths.LibvirtRun }, absolute)},
@@ -41,11 +47,13 @@ var settings = []setting{
 	{"paths", "socket_group", text(func(c *Config) *string { return &c.Paths.SocketGroup }, groupName)},
 }
 
-// elementError is a mistake in one element of a list.
+// elementError is a mistake in one element of a list or a table.
 type elementError struct {
-	index int
-	err   error
+	at  string // "[INDEX]" or ".KEY"
+	err error
 }
+
+func element(index int, err error) error { return &elementError{fmt.Sprintf("[%d]", index), err} }
 
 func (e *elementError) Error() string { return e.err.Error() }
 
@@ -73,13 +81,13 @@ func list(field func(*Config) *[]string, check func(string) error) func(*Config,
 		for i, item := range items {
 			s, ok := item.(string)
 			if !ok {
-				return &elementError{i, errors.New(`must be a list of texts such as ["a", "b"]`)}
+				return element(i, errors.New(`must be a list of texts such as ["a", "b"]`))
 			}
 			if err := check(s); err != nil {
-				return &elementError{i, err}
+				return element(i, err)
 			}
 			if slices.Contains(out, s) {
-				return &elementError{i, fmt.Errorf("%q is there twice", s)}
+				return element(i, fmt.Errorf("%q is there twice", s))
 			}
 			out = append(out, s)
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"virtlvm/internal/api"
 	"virtlvm/internal/config"
 	"virtlvm/internal/guests"
+	"virtlvm/internal/peer"
 	"virtlvm/internal/server"
 	"virtlvm/internal/spool"
 	"virtlvm/internal/store"
@@ -41,7 +43,14 @@ type Daemon struct {
 	store      *store.Store
 	engine     *activation.Manager
 	observer   *guests.Observer
-	servers    []*http.Server
+	peers      *peer.Peers
+	host       string // this host's name among its peers
+	live       struct {
+		mu    sync.Mutex
+		names []string
+		at    time.Time
+	}
+	servers []*http.Server
 }
 
 // Run runs the daemon until SIGTERM or SIGINT. Errors: a configuration that is refused,
@@ -113,16 +122,20 @@ func (d *Daemon) start(ctx context.Context) error {
 	return nil
 }
 
-func (d *Daemon) serve(listeners map[net.Listener]bool) {
+func (d *Daemon) serve(listeners map[net.Listener]string) {
 	srv := server.New(server.Options{
 		Engine: d.engine, Journal: d.store, Log: d.log, Spool: d.countSpool,
 		Version: api.Version{
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
-			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor,
+			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
+		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed,
 	})
-	for l, writable := range listeners {
-		h := srv.HTTP(writable)
+	for l, name := range listeners {
+		h := srv.HTTP(name == nameReadWrite)
+		if name == namePeer {
+			h, l = srv.HTTPPeer(), server.PeerListener(l)
+		}
 		d.servers = append(d.servers, h)
 		go func() {
 			if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -170,6 +183,7 @@ func (d *Daemon) stop(cancel context.CancelFunc) error {
 	}
 	cancel()
 	d.engine.Drain(ctx)
+	d.peers.Close()
 	return errors.Join(err, d.store.Close())
 }
 

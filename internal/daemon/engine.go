@@ -27,10 +27,10 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell this boot from the last: %w", err)
 	}
-	host, err := hostName()
-	if err != nil {
+	if d.host, err = hostName(); err != nil {
 		return nil, err
 	}
+	d.peers = d.newPeers()
 	exec := run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
 	if _, err := exec.Sweep(); err != nil {
 		d.log.Warn("cannot remove old output files of LVM commands", "err", err)
@@ -52,7 +52,8 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		},
 		Runner:   exec,
 		Log:      d.log,
-		Host:     host,
+		Host:     d.host,
+		Peers:    caller{d.peers},
 		BootID:   boot,
 		Now:      time.Now,
 		Uptime:   uptime,

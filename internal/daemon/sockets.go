@@ -18,36 +18,40 @@ import (
 const (
 	nameReadWrite = "rw"
 	nameReadOnly  = "ro"
+	namePeer      = "peer"
 )
 
 // listen takes the sockets from systemd, or makes its own where it was not started by
-// systemd. The value tells whether a socket takes changes.
-func listen(cfg *config.Config) (map[net.Listener]bool, error) {
+// systemd. The value is the socket's name.
+func listen(cfg *config.Config) (map[net.Listener]string, error) {
 	byName, err := activation.ListenersWithNames()
 	if err != nil {
 		return nil, fmt.Errorf("cannot take the sockets from systemd: %w", err)
 	}
-	listeners := map[net.Listener]bool{}
+	listeners := map[net.Listener]string{}
 	for name, ls := range byName {
-		if name != nameReadWrite && name != nameReadOnly {
-			return nil, fmt.Errorf("systemd passed a socket named %q; expected FileDescriptorName=%s or %s", name, nameReadWrite, nameReadOnly)
+		if name != nameReadWrite && name != nameReadOnly && name != namePeer {
+			return nil, fmt.Errorf("systemd passed a socket named %q; expected FileDescriptorName=%s, %s or %s", name, nameReadWrite, nameReadOnly, namePeer)
 		}
 		for _, l := range ls {
 			if l == nil {
 				return nil, fmt.Errorf("systemd passed a descriptor named %q that is no listening socket", name)
 			}
-			listeners[l] = name == nameReadWrite
+			listeners[l] = name
 		}
 	}
 	if len(listeners) > 0 {
 		return listeners, nil
 	}
-	for name, mode := range map[string]os.FileMode{"virtlvm.sock": 0o660, "virtlvm-ro.sock": 0o666} {
-		l, err := listenAt(filepath.Join(cfg.Paths.RunDir, name), mode, cfg.Paths.SocketGroup)
+	for _, s := range []struct {
+		name, file string
+		mode       os.FileMode
+	}{{nameReadWrite, "virtlvm.sock", 0o660}, {nameReadOnly, "virtlvm-ro.sock", 0o666}, {namePeer, "peer.sock", 0o600}} {
+		l, err := listenAt(filepath.Join(cfg.Paths.RunDir, s.file), s.mode, cfg.Paths.SocketGroup)
 		if err != nil {
 			return nil, err
 		}
-		listeners[l] = mode == 0o660
+		listeners[l] = s.name
 	}
 	return listeners, nil
 }

@@ -73,11 +73,3 @@ func newLogger(level *slog.LevelVar) *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, opts))
 }
-
-func hostName() (string, error) {
-	// Tests and the demo run several hosts on one machine.
-	if name := os.Getenv("VIRTLVM_HOST_NAME"); name != "" {
-		return name, nil
-	}
-	return os.Hostname()
-}

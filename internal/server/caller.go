@@ -17,7 +17,8 @@ type caller struct {
 	known    bool
 	uid      uint32
 	pid      int32
-	writable bool // it came by the read-write socket
+	writable bool      // it came by the read-write socket
+	peer     *peerConn // it came by the peer socket; see peer.go
 }
 
 type callerKey struct{}
@@ -60,21 +61,31 @@ func peerCredentials(conn net.Conn) (*unix.Ucred, error) {
 // the mode of the socket file: root and the group virtlvm.
 func (c caller) may(need Access) error {
 	switch {
-	case need == AccessRead:
+	case need == AccessAny, need == AccessRead:
 		return nil
+	case need == AccessPeer:
+		return api.NewError(api.KindForbidden, "only another host may ask this, by its relay to "+api.PeerSocketPath)
 	case !c.writable:
 		return api.NewError(api.KindForbidden, "this socket only answers questions; use "+api.SocketPath+" as root or as a member of the group virtlvm")
 	case !c.known:
 		return api.NewError(api.KindForbidden, "the kernel does not say who calls; refused")
-	case need == AccessRoot && c.uid != 0 && int(c.uid) != os.Geteuid():
-		// The daemon's own user differs from root only where it is tried out unprivileged.
+	case need == AccessRoot && !c.isRoot():
 		return api.NewError(api.KindForbidden, fmt.Sprintf("only root may do this, you are uid %d", c.uid))
 	}
 	return nil
 }
 
+// isRoot reports whether the caller is root. The daemon's own user differs from root only
+// where it is tried out unprivileged.
+func (c caller) isRoot() bool {
+	return c.known && (c.uid == 0 || int(c.uid) == os.Geteuid())
+}
+
 // String names the caller in the journal.
 func (c caller) String() string {
+	if c.peer != nil {
+		return "host " + c.peerName()
+	}
 	if !c.known {
 		return "operator"
 	}

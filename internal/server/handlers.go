@@ -8,7 +8,11 @@ import (
 	"virtlvm/internal/api"
 )
 
-func (s *Server) version(*http.Request) (any, error) { return s.Version, nil }
+func (s *Server) version(r *http.Request) (any, error) {
+	v := s.Version
+	v.Peer = callerOf(r.Context()).peerName()
+	return v, nil
+}
 
 func (s *Server) status(r *http.Request) (any, error) {
 	st := s.Engine.Status(r.Context())

@@ -38,7 +38,14 @@ type Options struct {
 	Version api.Version
 	// Spool counts the waiting and the broken events on disk.
 	Spool func() api.SpoolSummary
-	Log   *slog.Logger
+	// Peers lists the other hosts. nil: there are none.
+	Peers func(context.Context) (api.Peers, error)
+	// PeerAllowed is nil for a host that may make requests on the peer socket now, or
+	// says why not. nil: each that its key lets in.
+	PeerAllowed func(ctx context.Context, name string) error
+	// Handoff answers other hosts; nil: none is answered.
+	Handoff Handoff
+	Log     *slog.Logger
 }
 
 // Limits of one request.
@@ -46,6 +53,7 @@ const (
 	maxBody       = 64 << 20 // a domain XML of 32 MiB in base64, and room
 	maxSmallBody  = 64 << 10
 	headerTimeout = 10 * time.Second
+	idleTimeout   = time.Minute // a client that says nothing more frees its descriptor
 	defaultLimit  = 100
 	maxLimit      = 10000
 )
@@ -55,9 +63,11 @@ type Access int
 
 // Access levels, weakest first.
 const (
-	AccessRead  Access = iota // anyone who reaches a socket
+	AccessAny   Access = iota // anyone who reaches a socket, other hosts as well
+	AccessRead                // anyone on this host
 	AccessWrite               // root or the group virtlvm, on the read-write socket
 	AccessRoot                // uid 0, on the read-write socket
+	AccessPeer                // another host, on the peer socket
 )
 
 // Server makes the HTTP servers of the sockets.
@@ -66,28 +76,33 @@ type Server struct {
 	mux *http.ServeMux
 }
 
+// route is a row of the access table.
+type route struct {
+	pattern string
+	access  Access
+	handle  func(*http.Request) (any, error)
+}
+
 // New makes a server.
 func New(o Options) *Server {
 	s := &Server{Options: o, mux: http.NewServeMux()}
-	for _, r := range []struct {
-		pattern string
-		access  Access
-		handle  func(*http.Request) (any, error)
-	}{
-		{"GET " + api.RouteVersion, AccessRead, s.version},
+	routes := []route{
+		{"GET " + api.RouteVersion, AccessAny, s.version},
 		{"GET " + api.RouteStatus, AccessRead, s.status},
 		{"GET " + api.RouteVolumes, AccessRead, s.volumes},
 		{"GET " + api.RouteGuests, AccessRead, s.guests},
 		{"GET " + api.RouteCommands, AccessRead, s.commands},
 		{"GET " + api.RouteCommand, AccessRead, s.command},
 		{"GET " + api.RouteHooks, AccessRead, s.hooks},
+		{"GET " + api.RoutePeers, AccessRead, s.peers},
 		{"POST " + api.RouteHook, AccessRoot, s.hook},
 		{"POST " + api.RouteActivate, AccessWrite, s.activate},
 		{"POST " + api.RouteDeactivate, AccessWrite, s.deactivate},
-	} {
+	}
+	for _, r := range append(routes, s.handoffRoutes()...) {
 		s.mux.HandleFunc(r.pattern, s.guard(r.access, r.handle))
 	}
-	s.mux.HandleFunc("/", s.guard(AccessRead, func(r *http.Request) (any, error) {
+	s.mux.HandleFunc("/", s.guard(AccessAny, func(r *http.Request) (any, error) {
 		return nil, api.NewError(api.KindNotFound, fmt.Sprintf("this virtlvmd does not know %s %q (protocol %d.%d)", r.Method, r.URL.Path, api.ProtocolMajor, api.ProtocolMinor))
 	}))
 	return s
@@ -98,15 +113,25 @@ func (s *Server) HTTP(writable bool) *http.Server {
 	return &http.Server{
 		Handler:           s.mux,
 		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
 		ConnContext:       connContext(writable),
 		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
 }
 
+// may is nil if the caller of ctx has the access.
+func (s *Server) may(ctx context.Context, need Access) error {
+	c := callerOf(ctx)
+	if c.peer != nil {
+		return s.mayPeer(ctx, c, need)
+	}
+	return c.may(need)
+}
+
 // guard checks the caller, runs a handler and writes its answer.
 func (s *Server) guard(need Access, handle func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		answer, err := any(nil), callerOf(r.Context()).may(need)
+		answer, err := any(nil), s.may(r.Context(), need)
 		if err == nil {
 			answer, err = handle(r)
 		}

@@ -13,13 +13,12 @@
 package spool
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,10 +55,7 @@ func Write(dir string, call api.HookCall) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make spool: %w", err)
 	}
-	name, err := eventName(time.Now(), os.Getpid())
-	if err != nil {
-		return err
-	}
+	name := eventName(time.Now(), os.Getpid())
 	temp := filepath.Join(dir, tempPrefix+name)
 	if err := writeSynced(temp, data); err != nil {
 		_ = os.Remove(temp)
@@ -110,12 +106,12 @@ func Read(path string) (api.HookCall, error) {
 	return call, nil
 }
 
-func eventName(now time.Time, pid int) (string, error) {
-	var random [8]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return "", fmt.Errorf("cannot name hook event: %w", err)
-	}
-	return fmt.Sprintf("%020d-%d-%s%s", now.UnixNano(), pid, hex.EncodeToString(random[:]), eventSuffix), nil
+// eventName only has to keep apart what is written at the same moment: the folder is
+// root's alone, so nobody can make use of a name that is guessed. crypto/rand would make
+// the hook larger and slower to start.
+func eventName(now time.Time, pid int) string {
+	random := rand.Uint64() //nolint:gosec // no secret
+	return fmt.Sprintf("%020d-%d-%016x%s", now.UnixNano(), pid, random, eventSuffix)
 }
 
 func writeSynced(path string, data []byte) error {

@@ -18,6 +18,7 @@ build_stage() {
 	# Copies, so that a build going on beside this does not change a program under us.
 	flock "$1/.demo.lock" cp "$1"/{virtlvm,virtlvmd,hook/qemu,sanfake,fakevirt} "$work/bin/"
 	"$work/bin/sanfake" init "$work/san" "${hosts[@]}"
+	"$work/bin/sanfake" install "$work/tools"
 	export SAN_DIR=$work/san
 	local host lv
 	for lv in vm1 vm2; do
@@ -47,24 +48,16 @@ build_host() {
 		break_glass = "$root/etc/break-glass"
 		socket_group = ""
 	END
-	# virtlvmd gives the tools it runs no environment of ours.
-	"$work/bin/sanfake" install "$work/tools"
+	# virtlvmd gives the tools that it runs no environment of ours.
 	for tool in "$work"/tools/*; do
-		program "$root/bin/${tool##*/}" <<-END
-			export SAN_DIR='$SAN_DIR' SAN_HOST='$host'
-			exec '$tool' "\$@"
-		END
+		script "$root/bin/${tool##*/}" "SAN_DIR='$SAN_DIR' SAN_HOST='$host'" "$tool"
 	done
-	program "$root/bin/virsh" <<-END
-		export FAKEVIRT_DIR='$root' FAKEVIRT_HOST='$host' FAKEVIRT_HOOK='$root/etc/libvirt/hooks/qemu'
-		export VIRTLVM_HOOK_SOCKET='$root/run/virtlvm.sock' VIRTLVM_HOOK_SPOOL='$root/state/spool'
-		export VIRTLVM_HOOK_SETTINGS='$root/run/hook.json' VIRTLVM_HOOK_BREAK_GLASS='$root/etc/break-glass'
-		exec '$work/bin/fakevirt' "\$@"
-	END
-	program "$root/bin/virtlvm" <<-END
-		export VIRTLVM_SOCKET='$root/run/virtlvm.sock'
-		exec '$work/bin/virtlvm' "\$@"
-	END
+	script "$root/bin/virsh" "FAKEVIRT_DIR='$root' FAKEVIRT_HOST='$host'
+		FAKEVIRT_HOOK='$root/etc/libvirt/hooks/qemu'
+		VIRTLVM_HOOK_SOCKET='$root/run/virtlvm.sock' VIRTLVM_HOOK_SPOOL='$root/state/spool'
+		VIRTLVM_HOOK_SETTINGS='$root/run/hook.json' VIRTLVM_HOOK_BREAK_GLASS='$root/etc/break-glass'" "$work/bin/fakevirt"
+	script "$root/bin/virtlvm" "VIRTLVM_SOCKET='$root/run/virtlvm.sock'" "$work/bin/virtlvm"
+	chmod +x "$root"/bin/*
 	cat >"$root/vm1.xml" <<-END
 		<domain type='qemu'>
 		  <name>vm1</name>
@@ -83,10 +76,9 @@ build_host() {
 	"$root/bin/virsh" define "$root/vm1.xml" >/dev/null
 }
 
-# program FILE makes a script of standard input.
-program() {
-	{ echo '#!/bin/sh' && cat; } >"$1"
-	chmod +x "$1"
+# script FILE ENVIRONMENT PROGRAM writes a script that runs the program with the environment.
+script() {
+	printf '#!/bin/sh\nexport %s\nexec %s "$@"\n' "${2//$'\n'/ }" "$3" >"$1"
 }
 
 # start_daemon HOST starts virtlvmd and waits until all is well. It ends with this script
@@ -130,9 +122,9 @@ exits() {
 
 # says TEXT checks what the last command printed, whatever its line ends and columns.
 says() {
-	local squeezed
-	squeezed=$(tr -s ' \n' ' ' <<<"$output")
-	[[ $squeezed == *"$1"* ]] || fail "'$1' was expected in the output"
+	local words
+	read -r -d '' -a words <<<"$output" || true # 1: there was no NUL
+	[[ ${words[*]} == *"$1"* ]] || fail "'$1' was expected in the output"
 }
 
 # runs_on HOST shows the lock table and checks that vm1 and its volume are on that host and

@@ -19,7 +19,8 @@ const readyFD = 3
 
 // QEMUMain is a QEMU: the program behind the argument "qemu", with the arguments that
 // follow. It waits for a line on standard input, opens its disks, answers with a line on
-// file descriptor 3 and sleeps until it is told to end. It returns the exit code.
+// file descriptor 3 and sleeps until it is told to end; one that is Spec.Incoming waits for
+// a second line before its CPUs run. It returns the exit code.
 func QEMUMain(args []string) int {
 	flags := flag.NewFlagSet("qemu", flag.ContinueOnError)
 	flags.String("name", "", "")
@@ -38,7 +39,14 @@ func QEMUMain(args []string) int {
 	signal.Notify(quit, unix.SIGTERM, unix.SIGINT)
 	signal.Ignore(unix.SIGHUP)
 	ready := os.NewFile(readyFD, "ready")
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+	words := make(chan string)
+	go func() {
+		defer close(words) // its maker is gone, or done
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			words <- in.Text()
+		}
+	}()
+	if <-words != wordOpen {
 		return 1
 	}
 	disks, err := openDisks(spec, os.Getpid(), ownStart())
@@ -48,10 +56,31 @@ func QEMUMain(args []string) int {
 	}
 	defer disks.close()
 	_, _ = io.WriteString(ready, "\n")
+	end := time.After(*life)
+	if spec.Incoming {
+		select {
+		case <-quit:
+			return 0
+		case <-end:
+			return 0
+		case word := <-words:
+			if word == wordCont {
+				err = disks.write(spec, os.Getpid())
+			}
+			if word != wordCont && word != wordStay {
+				return 1
+			}
+		}
+		text := ""
+		if err != nil {
+			text = strings.ReplaceAll(err.Error(), "\n", " ")
+		}
+		_, _ = fmt.Fprintln(ready, text)
+	}
 	_ = ready.Close()
 	select {
 	case <-quit:
-	case <-time.After(*life):
+	case <-end:
 	}
 	return 0
 }

@@ -17,13 +17,14 @@ import (
 type opened struct {
 	files   []*os.File
 	markers []string
+	first   *os.File // the first raw disk that is writable, if any
 }
 
-// openDisks opens every disk as QEMU does and writes a line into the first raw disk that
-// is writable. On error nothing stays open; the error is QEMU's.
+// openDisks opens every disk as QEMU does and, where its CPUs run at once, writes a line
+// into the first raw disk that is writable. On error nothing stays open; the error is
+// QEMU's.
 func openDisks(spec Spec, pid int, start string) (*opened, error) {
 	o := &opened{}
-	written := false
 	for _, d := range spec.Disks {
 		// Marked first: a device may not vanish between opening and marking it.
 		if err := o.mark(spec.Root, d.Path, pid, start); err != nil {
@@ -40,16 +41,29 @@ func openDisks(spec Spec, pid int, start string) (*opened, error) {
 			return nil, fmt.Errorf("qemu-system-x86_64: Could not open '%s': %s", d.Path, reason(err))
 		}
 		o.files = append(o.files, f)
-		if d.ReadOnly || d.Format != "raw" || written {
-			continue
+		if o.first == nil && !d.ReadOnly && d.Format == "raw" {
+			o.first = f
 		}
-		if err := writeLine(f, fmt.Sprintf("%s runs on %s, pid %d\n", spec.Name, spec.Host, pid)); err != nil {
-			o.close()
-			return nil, fmt.Errorf("qemu-system-x86_64: cannot write to '%s': %s", d.Path, reason(err))
-		}
-		written = true
+	}
+	if spec.Incoming {
+		return o, nil
+	}
+	if err := o.write(spec, pid); err != nil {
+		o.close()
+		return nil, err
 	}
 	return o, nil
+}
+
+// write is what a guest does as soon as its CPUs run.
+func (o *opened) write(spec Spec, pid int) error {
+	if o.first == nil {
+		return nil
+	}
+	if err := writeLine(o.first, fmt.Sprintf("%s runs on %s, pid %d\n", spec.Name, spec.Host, pid)); err != nil {
+		return fmt.Errorf("qemu-system-x86_64: cannot write to '%s': %s", strings.TrimPrefix(o.first.Name(), spec.Root), reason(err))
+	}
+	return nil
 }
 
 // mark tells the fake SAN that a device is open. A path that is none of its is left alone.

@@ -79,8 +79,11 @@ func newUUID() string {
 }
 
 // defined are the names of all definitions, sorted.
-func (h *Host) defined() ([]string, error) {
-	entries, err := os.ReadDir(h.definitions())
+func (h *Host) defined() ([]string, error) { return namesIn(h.definitions()) }
+
+// namesIn are the guests that have a NAME.xml in a folder, sorted.
+func namesIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -93,11 +96,25 @@ func (h *Host) defined() ([]string, error) {
 	return names, nil
 }
 
+var errNotFound = errors.New("Domain not found") //nolint:staticcheck // libvirt's words
+
 // definition reads a definition anew: the caller may change it.
 func (h *Host) definition(name string) (*libvirtxml.Domain, error) {
-	doc, err := os.ReadFile(filepath.Join(h.definitions(), name+".xml"))
+	return readDomain(filepath.Join(h.definitions(), name+".xml"), name)
+}
+
+// origin is what a running guest was started from, before libvirt added anything; that
+// may be another definition than today's, or one that came with a migration.
+func (h *Host) origin(name string) (*libvirtxml.Domain, error) {
+	return readDomain(h.originPath(name), name)
+}
+
+func (h *Host) originPath(name string) string { return filepath.Join(h.locks(), name+".xml") }
+
+func readDomain(path, name string) (*libvirtxml.Domain, error) {
+	doc, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("Domain not found: no domain with matching name '%s'", name) //nolint:staticcheck // libvirt's words
+		return nil, fmt.Errorf("%w: no domain with matching name '%s'", errNotFound, name)
 	}
 	if err != nil {
 		return nil, err
@@ -155,11 +172,11 @@ func number(n *uint) uint {
 }
 
 // ended takes away again what a domain has lost by the hook `stopped`: its id, and the
-// chains that libvirt has found itself. Those in the definition stay.
+// chains that libvirt has found itself. Those it was started with stay.
 func (h *Host) ended(dom *libvirtxml.Domain) {
 	dom.ID = nil
 	var kept []string
-	if def, err := h.definition(dom.Name); err == nil {
+	if def, err := h.origin(dom.Name); err == nil {
 		for _, d := range disksOf(def) {
 			if d.BackingStore != nil && d.Target != nil {
 				kept = append(kept, d.Target.Dev)

@@ -15,13 +15,16 @@
 //
 // and an end as in qemuProcessStop, also after a start that failed:
 //
-//	status file: job type='destroy'
-//	QEMU is killed
+//	QEMU is killed; status file: job type='destroy', unless a start or a migration ends it
 //	hook stopped    the status file is still there, naming a process that is not
 //	the status file is removed
 //	hook release REASON
 //
+// A live migration between two hosts is Migrate's; migrate.go has its order.
+//
 // Everything is on disk, so that one command after another can work on the same host.
+// Removing the folder of the status files is a power failure to a host: until the folder
+// is back no hook is called there and nothing of a guest is changed.
 // A host may share its folder with the fake SAN's host of the same name: then QEMU's open
 // disks count as open there (see disks.go).
 package fakevirt
@@ -30,10 +33,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,6 +60,8 @@ type Options struct {
 	Launcher Launcher
 	// NoReasons is libvirt before 10.5: `release` is called with "-".
 	NoReasons bool
+	// Now gives migrations the time of their begin; default time.Now.
+	Now func() time.Time
 }
 
 // Host is one host with its libvirt. Its methods may be called at the same time, also by
@@ -73,6 +80,9 @@ func New(o Options) (*Host, error) {
 	}
 	if o.Root == "" {
 		o.Root = o.Dir
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	h := &Host{o: o}
 	// QEMU runs in another working directory.
@@ -97,14 +107,24 @@ func (h *Host) definitions() string { return filepath.Join(h.o.Dir, "etc/libvirt
 
 func (h *Host) locks() string { return filepath.Join(h.o.Dir, "var/lib/fakevirt") }
 
+// dead reports whether the host has lost its power.
+func (h *Host) dead() bool {
+	_, err := os.Stat(h.o.RunDir)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // Error is a failed command as virsh shows it.
 type Error struct {
 	What string // virsh's line, such as "Failed to start domain 'vm1'"; may be empty
 	Why  string // libvirt's line
+	err  error
 }
 
 // Error is libvirt's line alone.
 func (e *Error) Error() string { return e.Why }
+
+// Unwrap is the cause, such as ErrHostGone.
+func (e *Error) Unwrap() error { return e.err }
 
 // Virsh is what virsh prints on standard error, one or two lines.
 func (e *Error) Virsh() string {
@@ -120,7 +140,7 @@ func failed(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{What: what, Why: err.Error()}
+	return &Error{What: what, Why: err.Error(), err: err}
 }
 
 // validName is libvirt's rule for names that become files.

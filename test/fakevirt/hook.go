@@ -56,12 +56,25 @@ func ExecHook(path string, env ...string) HookFunc {
 
 // hook makes one call; the error is libvirt's line for a hook that failed.
 func (h *Host) hook(ctx context.Context, name, op, subOp, extra string, xml []byte) error {
+	_, err := h.filter(ctx, name, op, subOp, extra, xml)
+	return err
+}
+
+// filter makes a call of which libvirt reads the standard output as well. A host that is
+// dead, or dies meanwhile, hears nothing of it: ErrHostGone.
+func (h *Host) filter(ctx context.Context, name, op, subOp, extra string, xml []byte) (stdout string, err error) {
+	if h.dead() {
+		return "", ErrHostGone
+	}
 	if h.o.Hook == nil {
-		return nil
+		return "", nil
 	}
 	r := h.o.Hook(ctx, HookCall{Guest: name, Op: op, SubOp: subOp, Extra: extra, XML: xml})
+	if h.dead() {
+		return "", ErrHostGone
+	}
 	if r.Code == 0 {
-		return nil
+		return r.Stdout, nil
 	}
 	if r.Command == "" {
 		r.Command = hookCommand
@@ -79,7 +92,7 @@ func (h *Host) hook(ctx context.Context, name, op, subOp, extra string, xml []by
 	if r.Stderr != "" {
 		message += ": " + strings.TrimSuffix(r.Stderr, "\n")
 	}
-	return errors.New(message)
+	return "", errors.New(message)
 }
 
 // quote is virBufferEscapeShell: only where it has to be.

@@ -78,6 +78,19 @@ func (q *inProcess) Run() error {
 	return nil
 }
 
+func (q *inProcess) Continue(cpus bool) error {
+	q.launcher.mu.Lock()
+	defer q.launcher.mu.Unlock()
+	disks := q.launcher.disks[q.pid]
+	if disks == nil {
+		return fmt.Errorf("process has ended")
+	}
+	if !cpus {
+		return nil
+	}
+	return disks.write(q.spec, q.pid)
+}
+
 // Alive reports whether the process has not ended.
 func (p *InProcess) Alive(pid int, _ string) bool {
 	p.mu.Lock()

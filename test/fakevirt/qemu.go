@@ -24,6 +24,7 @@ type Spec struct {
 	Host       string // whose line it writes into its first disk
 	Root       string // in front of every path
 	Disks      []Disk
+	Incoming   bool // it runs no CPUs, and so writes nothing, before QEMU.Continue
 }
 
 // args is the part of the command line that all QEMUs of libvirt share.
@@ -52,6 +53,8 @@ type QEMU interface {
 	// Run lets it open its disks and waits until it has; the error is what QEMU prints.
 	// It has ended then.
 	Run() error
+	// Continue ends the wait of one that is Spec.Incoming, with its CPUs running or not.
+	Continue(cpus bool) error
 }
 
 // Processes launches real processes: this program, or another that calls Main for the
@@ -64,10 +67,19 @@ type Processes struct {
 
 // process is a real QEMU as its maker sees it.
 type process struct {
-	pid   int
-	begin io.WriteCloser // closing it without a word ends the process
-	ready io.ReadCloser  // a line: empty, or what QEMU prints
+	pid      int
+	incoming bool
+	begin    io.WriteCloser // closing it without the words it waits for ends the process
+	ready    *os.File       // a line for each word: empty, or what QEMU prints
+	answers  *bufio.Reader  // of ready
 }
+
+// Words on a process's standard input.
+const (
+	wordOpen = "open" // the disks
+	wordCont = "cont" // run the CPUs
+	wordStay = "stay" // without running CPUs
+)
 
 // Launch starts the process in a session of its own, so that it stays when we end.
 func (p Processes) Launch(spec Spec) (QEMU, error) {
@@ -104,18 +116,33 @@ func (p Processes) Launch(spec Spec) (QEMU, error) {
 		return nil, fmt.Errorf("cannot start QEMU: %w", err)
 	}
 	go func() { _ = cmd.Wait() }()
-	return &process{pid: cmd.Process.Pid, begin: begin, ready: readyRead}, nil
+	return &process{
+		pid: cmd.Process.Pid, incoming: spec.Incoming, begin: begin, ready: readyRead, answers: bufio.NewReader(readyRead),
+	}, nil
 }
 
 func (p *process) PID() int { return p.pid }
 
-func (p *process) Run() error {
-	defer func() { _ = p.ready.Close() }()
-	_, err := io.WriteString(p.begin, "cont\n")
-	if err := errors.Join(err, p.begin.Close()); err != nil {
+func (p *process) Run() error { return p.say(wordOpen, !p.incoming) }
+
+func (p *process) Continue(cpus bool) error {
+	if cpus {
+		return p.say(wordCont, true)
+	}
+	return p.say(wordStay, true)
+}
+
+// say says a word and waits for the answer; after the last one nothing more is said.
+func (p *process) say(word string, last bool) error {
+	_, err := io.WriteString(p.begin, word+"\n")
+	if last {
+		defer func() { _ = p.ready.Close() }()
+		err = errors.Join(err, p.begin.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("process has ended: %w", err)
 	}
-	line, err := bufio.NewReader(p.ready).ReadString('\n')
+	line, err := p.answers.ReadString('\n')
 	if err != nil {
 		return errors.New("process has ended")
 	}

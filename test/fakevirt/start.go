@@ -12,6 +12,7 @@ const (
 	reasonDestroyed = "destroyed"
 	reasonCrashed   = "crashed"
 	reasonFailed    = "failed"
+	reasonMigrated  = "migrated"
 	reasonDaemon    = "daemon"
 )
 
@@ -22,8 +23,15 @@ func (h *Host) Start(ctx context.Context, name string) error {
 		if err := h.notice(ctx, name); err != nil {
 			return err
 		}
-		if _, runs, err := h.readStatus(name); err != nil || runs {
-			return errors.Join(err, errRunning(runs))
+		s, runs, err := h.readStatus(name)
+		if err != nil {
+			return err
+		}
+		if kind, _ := s.async(); h.arriving(name) || kind == migrationIn {
+			return errBusy
+		}
+		if runs {
+			return errors.New("Requested operation is not valid: domain is already running") //nolint:staticcheck // libvirt's words
 		}
 		dom, err := h.definition(name)
 		if err != nil {
@@ -34,65 +42,93 @@ func (h *Host) Start(ctx context.Context, name string) error {
 			return err
 		}
 		dom.ID = &id
-		s := &status{State: "paused", Reason: "starting up", Job: jobStart, Domain: dom}
-		if err := h.launch(ctx, s); err != nil {
-			return errors.Join(err, h.end(ctx, s, reasonFailed))
+		s = status{State: "paused", Reason: "starting up", Job: jobStart, Domain: dom}
+		if err := h.launch(ctx, &s); err != nil {
+			return errors.Join(err, h.end(ctx, &s, reasonFailed))
 		}
 		return nil
 	}))
 }
 
-func errRunning(runs bool) error {
-	if runs {
-		return errors.New("Requested operation is not valid: domain is already running") //nolint:staticcheck // libvirt's words
-	}
-	return nil
-}
-
 // launch takes a guest from its definition to running CPUs. It leaves in s how far that
-// came: what is to be ended where it fails. An incoming migration would go the same way
-// with another job, and stop before the CPUs run.
+// came: what is to be ended where it fails.
 func (h *Host) launch(ctx context.Context, s *status) error {
-	name := s.Domain.Name
-	begin := func(op string) error { return h.hook(ctx, name, op, "begin", "-", xmlOf(s.Domain)) }
-	if err := begin("prepare"); err != nil {
-		return err
-	}
-	disks, err := h.probe(s.Domain)
-	if err != nil {
-		return err
-	}
-	live(s.Domain)
-	if err := begin("start"); err != nil {
-		return err
-	}
-	qemu, err := h.o.Launcher.Launch(Spec{
-		Name: name, UUID: s.Domain.UUID, Host: h.o.Name, Root: h.o.Root, Disks: disks,
-	})
-	if err != nil {
-		return err
-	}
-	s.PID = qemu.PID()
-	if err := h.writeStatus(*s); err != nil {
-		return err
-	}
-	if err := qemu.Run(); err != nil {
-		return fmt.Errorf("internal error: process exited while connecting to monitor: %w", err)
-	}
-	s.State, s.Reason = "running", "booted"
-	if err := h.writeStatus(*s); err != nil {
-		return err
-	}
-	if err := begin("started"); err != nil {
-		return err
+	u := &startup{h: h, s: s}
+	for _, stage := range []func(context.Context) error{u.prepare, u.start, u.exec, u.started} {
+		if err := stage(ctx); err != nil {
+			return err
+		}
 	}
 	s.Job = jobNone
 	return h.writeStatus(*s)
 }
 
+// startup is a guest on its way to a QEMU. Its methods are the stages, in order.
+type startup struct {
+	h        *Host
+	s        *status
+	incoming bool // QEMU waits for a migration, its CPUs do not run
+	disks    []Disk
+	qemu     QEMU
+}
+
+func (u *startup) hook(ctx context.Context, op string) error {
+	return u.h.hook(ctx, u.s.Domain.Name, op, "begin", "-", xmlOf(u.s.Domain))
+}
+
+func (u *startup) prepare(ctx context.Context) error {
+	origin := *u.s.Domain
+	origin.ID = nil
+	if err := writeFile(u.h.originPath(origin.Name), xmlOf(&origin)); err != nil {
+		return err
+	}
+	return u.hook(ctx, "prepare")
+}
+
+func (u *startup) start(ctx context.Context) error {
+	var err error
+	if u.disks, err = u.h.probe(u.s.Domain); err != nil {
+		return err
+	}
+	live(u.s.Domain)
+	return u.hook(ctx, "start")
+}
+
+// exec makes the QEMU and lets it open its disks.
+func (u *startup) exec(context.Context) error {
+	h, s := u.h, u.s
+	var err error
+	u.qemu, err = h.o.Launcher.Launch(Spec{
+		Name: s.Domain.Name, UUID: s.Domain.UUID, Host: h.o.Name, Root: h.o.Root, Disks: u.disks, Incoming: u.incoming,
+	})
+	if err != nil {
+		return err
+	}
+	s.PID = u.qemu.PID()
+	if err := h.writeStatus(*s); err != nil {
+		return err
+	}
+	if err := u.qemu.Run(); err != nil {
+		return fmt.Errorf("internal error: process exited while connecting to monitor: %w", err)
+	}
+	s.State, s.Reason = "running", "booted"
+	if u.incoming {
+		s.State, s.Reason = "paused", "migration"
+	}
+	return h.writeStatus(*s)
+}
+
+func (u *startup) started(ctx context.Context) error { return u.hook(ctx, "started") }
+
 // end brings a guest to its end, from wherever it is: libvirt's qemuProcessStop. What the
 // hook answers counts for nothing.
 func (h *Host) end(ctx context.Context, s *status, why string) error {
+	return h.endWith(ctx, s, why, func() {})
+}
+
+// endWith is end, with something done between the two hooks, while QEMU is gone and the
+// status file is not.
+func (h *Host) endWith(ctx context.Context, s *status, why string, between func()) error {
 	name := s.Domain.Name
 	if s.PID != 0 {
 		if err := h.kill(s, true); err != nil {
@@ -101,6 +137,7 @@ func (h *Host) end(ctx context.Context, s *status, why string) error {
 	}
 	h.ended(s.Domain)
 	_ = h.hook(ctx, name, "stopped", "end", "-", xmlOf(s.Domain))
+	between()
 	if err := h.removeStatus(name); err != nil {
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// Job elements of a status file as libvirt 11.3 writes them; none where it is idle.
+// Job elements of a status file as libvirt 11.3 writes them; none where it is idle. See
+// job.go for those of migrations.
 const (
 	jobNone    = ""
 	jobStart   = "<job type='none' async='start' flags='0x0' asyncStarted='1795998646970'/>"
@@ -106,7 +107,11 @@ func escape(s string) string {
 func (h *Host) statusPath(name string) string { return filepath.Join(h.o.RunDir, name+".xml") }
 
 func (h *Host) writeStatus(s status) error {
-	if err := writeFile(h.statusPath(s.Domain.Name), s.document()); err != nil {
+	err := writeFile(h.statusPath(s.Domain.Name), s.document())
+	if err != nil && h.dead() {
+		return ErrHostGone
+	}
+	if err != nil {
 		return fmt.Errorf("cannot write status file: %w", err)
 	}
 	return nil
@@ -142,7 +147,10 @@ func (h *Host) readStatus(name string) (s status, found bool, err error) {
 	if begin < 0 || end < begin {
 		return s, false, fmt.Errorf("cannot read status file of %s: no domain in it", name)
 	}
-	s = status{State: root.State, Reason: root.Reason, PID: root.PID, Domain: &libvirtxml.Domain{}}
+	s = status{
+		State: root.State, Reason: root.Reason, PID: root.PID,
+		Job: jobOf(doc[:begin]), Domain: &libvirtxml.Domain{},
+	}
 	if err := s.Domain.Unmarshal(doc[begin : end+len("</domain>")]); err != nil {
 		return s, false, fmt.Errorf("cannot read status file of %s: %w", name, err)
 	}

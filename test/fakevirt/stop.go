@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -27,20 +29,25 @@ func (h *Host) stop(ctx context.Context, name, why string) error {
 		if err != nil {
 			return err
 		}
-		s.Job = jobDestroy
-		if err := h.writeStatus(*s); err != nil {
-			return err
-		}
-		if err := h.kill(s, false); err != nil {
-			return err
-		}
-		// QEMU says SHUTDOWN when it gets SIGTERM.
-		s.State, s.Reason = "shutdown", "unknown"
-		if err := h.writeStatus(*s); err != nil {
-			return err
-		}
-		return h.end(ctx, s, why)
+		return h.terminate(ctx, s, destroying(s.Job), why)
 	})
+}
+
+// terminate ends a guest that nobody's start or migration ends: under a job of its own.
+func (h *Host) terminate(ctx context.Context, s *status, job, why string) error {
+	s.Job = job
+	if err := h.writeStatus(*s); err != nil {
+		return err
+	}
+	if err := h.kill(s, false); err != nil {
+		return err
+	}
+	// QEMU says SHUTDOWN when it gets SIGTERM.
+	s.State, s.Reason = "shutdown", "unknown"
+	if err := h.writeStatus(*s); err != nil {
+		return err
+	}
+	return h.end(ctx, s, why)
 }
 
 // Crash kills a guest's QEMU and lets libvirt notice. The error is *Error.
@@ -79,14 +86,15 @@ func (h *Host) notice(ctx context.Context, name string) error {
 	if err != nil || !found || h.o.Launcher.Alive(s.PID, s.Domain.UUID) {
 		return err
 	}
-	s.Job = jobDestroy
+	s.Job = destroying(s.Job)
 	if err := h.writeStatus(s); err != nil {
 		return err
 	}
 	return h.end(ctx, &s, reasonCrashed)
 }
 
-// Reconnect is libvirtd starting anew: the hook `reconnect` for every running guest. One
+// Reconnect is libvirtd starting anew: a migration that was under way is given up or left
+// to others (see recoverJob), then comes the hook `reconnect`, for every running guest. One
 // whose hook fails is killed, as libvirt does.
 func (h *Host) Reconnect(ctx context.Context) error {
 	guests, err := h.List()
@@ -102,6 +110,9 @@ func (h *Host) Reconnect(ctx context.Context) error {
 			s, runs, err := h.readStatus(g.Name)
 			if err != nil || !runs {
 				return err
+			}
+			if !recoverJob(&s) {
+				return h.end(ctx, &s, reasonDaemon)
 			}
 			if err := h.writeStatus(s); err != nil {
 				return err
@@ -162,30 +173,40 @@ type Guest struct {
 	PID        int
 }
 
-// List shows all guests in the order of their names.
+// List shows all guests, those without a definition too, in the order of their names.
 func (h *Host) List() ([]Guest, error) {
 	names, err := h.defined()
 	if err != nil {
 		return nil, fmt.Errorf("cannot list domains: %w", err)
 	}
+	running, err := namesIn(h.o.RunDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot list domains: %w", err)
+	}
+	names = append(names, running...)
+	slices.Sort(names)
 	var guests []Guest
-	for _, name := range names {
-		dom, err := h.definition(name)
-		if err != nil {
-			return nil, err
-		}
-		g := Guest{Name: name, UUID: dom.UUID, State: "shut off"}
+	for _, name := range slices.Compact(names) {
 		s, found, err := h.readStatus(name)
 		if err != nil {
 			return nil, err
 		}
 		if found {
-			g.State, g.PID = s.State, s.PID
+			g := Guest{Name: name, UUID: s.Domain.UUID, State: s.State, PID: s.PID}
 			if s.Domain.ID != nil {
 				g.ID = *s.Domain.ID
 			}
+			guests = append(guests, g)
+			continue
 		}
-		guests = append(guests, g)
+		dom, err := h.definition(name)
+		if errors.Is(err, errNotFound) {
+			continue // has ended, or was undefined, since
+		}
+		if err != nil {
+			return nil, err
+		}
+		guests = append(guests, Guest{Name: name, UUID: dom.UUID, State: "shut off"})
 	}
 	return guests, nil
 }

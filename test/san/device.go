@@ -176,7 +176,13 @@ func (s *SAN) unlink(h *hostState, name string) error {
 		return err
 	}
 	delete(h.Devs, name)
-	return os.RemoveAll(filepath.Join(dir, "sys/block", dm))
+	sys := filepath.Join(dir, "sys/block", dm)
+	for _, path := range []string{"dm/name", "dm/uuid", "dm", ""} {
+		if err := os.Remove(filepath.Join(sys, path)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *SAN) openDir(host, name string) string { return filepath.Join(s.hostDir(host), "open", name) }

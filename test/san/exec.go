@@ -33,6 +33,7 @@ type call struct {
 	faults []Fault
 	out    bytes.Buffer
 	err    bytes.Buffer
+	log    *reportLog // takes what warn and fail print; nil: stderr does
 }
 
 type tool func(*call) int
@@ -75,21 +76,15 @@ func (c *call) run(argv []string) int {
 		return exitMissing
 	}
 	c.tool, c.args = filepath.Base(argv[0]), argv[1:]
-	down := false
-	err := c.san.view(func(st *state) error {
-		hs := st.Hosts[c.host.name]
-		down, c.boots = hs.Down, hs.Boots
-		return nil
-	})
+	fn := tools()[c.tool]
+	faulty, err := c.begin()
 	if err != nil {
 		return c.broken(err)
 	}
-	if down {
-		return c.hostDown()
-	}
-	fn := tools()[c.tool]
-	if c.faults, err = c.san.hits(c.host.name, append([]string{c.tool}, c.args...)); err != nil {
-		return c.broken(err)
+	if faulty {
+		if c.faults, err = c.san.hits(c.host.name, append([]string{c.tool}, c.args...)); err != nil {
+			return c.broken(err)
+		}
 	}
 	if fn == nil || c.fault(FaultMissing, "") != nil {
 		if wrapped {
@@ -102,32 +97,19 @@ func (c *call) run(argv []string) int {
 	return c.withFaults(fn)
 }
 
-// withFaults runs a tool between the faults that concern the whole program.
-func (c *call) withFaults(fn tool) int {
-	hang := c.fault(FaultHang, "")
-	if hang != nil && !hang.After && !c.hang(hang) {
-		return exitTerm
-	}
-	if f := c.fault(FaultExit, ""); f != nil && (f.Volume == "" || c.tool != "lvchange") {
-		c.err.WriteString(f.Stderr)
-		return f.exitCode()
-	}
-	code := fn(c)
-	if f := c.fault(FaultGarbage, ""); f != nil {
-		c.out.Reset()
-		c.out.WriteString(orDefault(f.Stdout, "  {\n      \"report\": [\n          {\n              \"lv\": [\n                  {\"lv_na\x00\xff"))
-	}
-	if f := c.fault(FaultWarnings, ""); f != nil {
-		text := c.out.String()
-		c.out.Reset()
-		c.out.WriteString(orDefault(f.Stdout, "  WARNING: Device /dev/vdb not initialized in udev database even after waiting 10000000 microseconds.\n") + text)
-	}
-	if hang != nil && hang.After && !c.hang(hang) {
-		c.out.Reset()
-		c.err.Reset()
-		return exitTerm
-	}
-	return code
+// begin looks whether the host is up, and whether a fault is armed for it.
+func (c *call) begin() (faulty bool, err error) {
+	err = c.san.view(func(st *state) error {
+		hs := st.Hosts[c.host.name]
+		if hs.Down {
+			return errHostDown
+		}
+		c.boots = hs.Boots
+		argv := append([]string{c.tool}, c.args...)
+		faulty = slices.ContainsFunc(st.Faults, func(f *Fault) bool { return f.matches(c.host.name, argv) })
+		return nil
+	})
+	return faulty, err
 }
 
 // unwrap takes off what only runs another program: `prlimit --as=N CMD`, `lvm CMD`.
@@ -146,53 +128,6 @@ func unwrap(argv []string) []string {
 		}
 	}
 	return nil
-}
-
-// fault is the first fault of a kind that this call has met and that concerns volume;
-// "" asks for any.
-func (c *call) fault(kind FaultKind, volume string) *Fault {
-	for i := range c.faults {
-		f := &c.faults[i]
-		if f.Kind == kind && (volume == "" || f.Volume == "" || f.Volume == volume) {
-			return f
-		}
-	}
-	return nil
-}
-
-func (f *Fault) exitCode() int {
-	if f.ExitCode == 0 {
-		return exitFailed
-	}
-	return f.ExitCode
-}
-
-// hang waits; false: SIGTERM came.
-func (c *call) hang(f *Fault) bool {
-	term := c.ctx.Done()
-	if f.Stuck {
-		term = nil
-	}
-	var end <-chan time.Time
-	if f.For > 0 {
-		t := time.NewTimer(f.For)
-		defer t.Stop()
-		end = t.C
-	}
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-term:
-			return false
-		case <-end:
-			return true
-		case <-tick.C:
-			if !c.san.armed(f.ID) {
-				return true
-			}
-		}
-	}
 }
 
 // wait lets the time go by that the real program takes, scaled.
@@ -257,8 +192,24 @@ func (c *call) hostDown() int {
 }
 
 // say and warn print as LVM does, indented by two spaces.
-func (c *call) say(format string, a ...any)  { fmt.Fprintf(&c.out, "  "+format+"\n", a...) }
-func (c *call) warn(format string, a ...any) { fmt.Fprintf(&c.err, "  "+format+"\n", a...) }
+func (c *call) say(format string, a ...any) { fmt.Fprintf(&c.out, "  "+format+"\n", a...) }
+
+func (c *call) warn(format string, a ...any) {
+	if c.log != nil {
+		c.log.add("warn", fmt.Sprintf(format, a...))
+		return
+	}
+	fmt.Fprintf(&c.err, "  "+format+"\n", a...)
+}
+
+// fail is warn for what LVM logs as an error; only a report tells the two apart.
+func (c *call) fail(format string, a ...any) {
+	if c.log != nil {
+		c.log.add("error", fmt.Sprintf(format, a...))
+		return
+	}
+	c.warn(format, a...)
+}
 
 func orDefault(s, def string) string {
 	if s == "" {

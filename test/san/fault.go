@@ -105,18 +105,10 @@ func (f *Fault) matches(host string, argv []string) bool {
 	return f.Volume == "" || strings.Contains(line, " "+f.Volume+" ")
 }
 
-// hits finds the faults that a call meets and counts it.
+// hits counts a call for the faults that it matches, and returns those that it meets.
 func (s *SAN) hits(host string, argv []string) ([]Fault, error) {
-	any := false
-	err := s.view(func(st *state) error {
-		any = slices.ContainsFunc(st.Faults, func(f *Fault) bool { return f.matches(host, argv) })
-		return nil
-	})
-	if err != nil || !any {
-		return nil, err
-	}
 	var out []Fault
-	err = s.update(func(st *state) error {
+	err := s.update(func(st *state) error {
 		for _, f := range st.Faults {
 			if !f.matches(host, argv) {
 				continue

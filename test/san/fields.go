@@ -72,8 +72,8 @@ func lvFields() map[string]field {
 		"lv_host":               text("Host", func(r row) string { return r.lv.Host }),
 		"lv_active":             text("Active", func(r row) string { return word(active(r), "active") }),
 		"lv_active_locally":     text("ActLocal", func(r row) string { return word(active(r), "active locally") }),
-		"lv_active_exclusively": text("ActExcl", func(r row) string { return word(active(r), "active exclusively") }),
-		"lv_active_remotely":    text("ActRemote", func(row) string { return "" }),
+		"lv_active_exclusively": text("ActExcl", func(r row) string { return r.exclusively() }),
+		"lv_active_remotely":    text("ActRemote", func(r row) string { return word(r.st.LVM >= LVM31 && r.vg.shared(), "unknown") }),
 		"lv_autoactivation":     text("AutoAct", func(r row) string { return enabled(!r.lv.NoAutoactivation) }),
 		"lv_role":               text("Role", func(r row) string { return r.role() }),
 		"lv_layout":             text("Layout", func(r row) string { return r.lv.Seg }),
@@ -107,6 +107,21 @@ func lvFields() map[string]field {
 		fields[name] = f
 	}
 	return fields
+}
+
+// exclusively is lv_active_exclusively: since some version it asks lvmlockd, before it
+// only said that the volume was active.
+func (r row) exclusively() string {
+	switch {
+	case !r.host.active(r.vg, r.lv):
+		return ""
+	case r.st.LVM < LVM31 || !r.vg.shared() || r.lv.Attr != "":
+		return "active exclusively"
+	case r.host.LockdDown:
+		return "unknown"
+	}
+	k := r.host.lockOf(r.vg.Name, r.vg.locker(r.lv).UUID)
+	return word(k != nil && k.Mode == "ex", "active exclusively")
 }
 
 func (vg *vgState) visible() []*lvState {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -84,38 +83,6 @@ func (h *Host) CloseVolume(vg, lv string, pid int) error {
 	})
 }
 
-// Active reports whether the volume's device is there.
-func (h *Host) Active(vg, lv string) bool {
-	found := false
-	_ = h.san.view(func(st *state) error {
-		if hs := st.Hosts[h.name]; hs != nil {
-			found = hs.Devs[dmName(vg, lv)] != nil
-		}
-		return nil
-	})
-	return found
-}
-
-// LockMode is what lvmlockd on this host holds of the volume: "ex", "sh", "un", or
-// "orphan ex", "orphan sh" where a lvmlockd that is gone took it.
-func (h *Host) LockMode(vg, lv string) string {
-	mode := "un"
-	_ = h.san.view(func(st *state) error {
-		g, hs := st.VGs[vg], st.Hosts[h.name]
-		if g == nil || hs == nil || g.find(lv) == nil {
-			return nil
-		}
-		if l := hs.lockOf(vg, g.locker(g.find(lv)).UUID); l != nil {
-			mode = l.Mode
-			if l.Orphan {
-				mode = "orphan " + mode
-			}
-		}
-		return nil
-	})
-	return mode
-}
-
 // Crash is a power failure: devices, locks and processes of the host are gone at once,
 // its leases stay on disk until they expire.
 func (h *Host) Crash() error {
@@ -148,60 +115,4 @@ func (h *Host) Reboot() error {
 		hs.Boots++
 		return nil
 	})
-}
-
-// LockStart starts a VG's lockspace as `vgchange --lockstart` does.
-func (h *Host) LockStart(vg string) error {
-	return h.change("start locking of "+vg, func(st *state, hs *hostState) error {
-		g := st.VGs[vg]
-		if g == nil || hs.Down || hs.LockdDown || hs.SanlockDown {
-			return errors.New("not possible")
-		}
-		return h.san.startLockspace(st, hs, g, h.san.now(st))
-	})
-}
-
-// startLockspace takes the host id: the generation grows each time.
-func (s *SAN) startLockspace(st *state, hs *hostState, vg *vgState, at time.Time) error {
-	if !vg.leased() || hs.Spaces[vg.Name] != nil {
-		return nil
-	}
-	if err := s.activate(hs, vg, vg.LockLV); err != nil {
-		return err
-	}
-	d := vg.Deltas[hs.ID]
-	if d == nil {
-		d = &deltaSlot{}
-		vg.Deltas[hs.ID] = d
-	}
-	d.Name, d.Gen, d.BootedAt, d.SilentAt, d.Free = hs.Name, d.Gen+1, hs.BootedAt, 0, false
-	hs.Spaces[vg.Name] = &space{JoinedAt: at.UnixNano()}
-	return nil
-}
-
-// LockStop stops a VG's lockspace; it fails while an LV lock is held.
-func (h *Host) LockStop(vg string) error {
-	return h.change("stop locking of "+vg, func(st *state, hs *hostState) error {
-		g := st.VGs[vg]
-		if g == nil || hs.Spaces[vg] == nil {
-			return nil
-		}
-		if hs.holdsLocks(vg) {
-			return errors.New("LVs must first be deactivated")
-		}
-		return h.san.stopLockspace(hs, g)
-	})
-}
-
-func (h *hostState) holdsLocks(vg string) bool {
-	return slices.ContainsFunc(h.Locks, func(l *localLock) bool { return l.VG == vg && l.Mode != "un" })
-}
-
-func (s *SAN) stopLockspace(hs *hostState, vg *vgState) error {
-	delete(hs.Spaces, vg.Name)
-	if d := vg.Deltas[hs.ID]; d != nil {
-		d.Free, d.SilentAt = true, 0
-	}
-	hs.Locks = slices.DeleteFunc(hs.Locks, func(l *localLock) bool { return l.VG == vg.Name })
-	return s.unlink(hs, dmName(vg.Name, lockLVName))
 }

@@ -172,10 +172,12 @@ func (l *lvCall) unlockFailed(st *state, hs *hostState, vg *vgState, lv *lvState
 
 // askSnapshot asks the question that comes with a snapshot; nobody answers it.
 func (l *lvCall) askSnapshot(yes bool) (code int, asked bool) {
-	code = l.update(func(_ *state, _ *hostState, vg *vgState, lv *lvState) int {
-		if yes || !lv.isSnapshot() {
-			return exitOK
+	err := l.view(func(st *state, _ *hostState) error {
+		vg := st.VGs[l.vgName]
+		if vg == nil || vg.find(l.lvName) == nil || yes || !vg.find(l.lvName).isSnapshot() {
+			return nil
 		}
+		lv := vg.find(l.lvName)
 		asked = true
 		others := ""
 		if n := len(vg.snapshots(vg.find(lv.Origin))) - 1; n > 0 {
@@ -184,9 +186,12 @@ func (l *lvCall) askSnapshot(yes bool) (code int, asked bool) {
 		fmt.Fprintf(&l.err, "Change of snapshot %s will also change its origin %s/%s%s. Proceed? [y/n]: [n]\n",
 			l.full(), vg.Name, lv.Origin, others)
 		l.warn("Logical volume %s not changed.", l.full())
-		return exitFailed
+		return nil
 	})
-	return code, asked || code != exitOK
+	if err != nil {
+		return l.broken(err), true
+	}
+	return exitFailed, asked
 }
 
 // refresh reloads the device from the metadata.

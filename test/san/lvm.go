@@ -94,13 +94,13 @@ func targets(args []string) []target {
 }
 
 func (c *call) noVG(name string) int {
-	c.warn("Volume group %q not found", name)
-	c.warn("Cannot process volume group %s", name)
+	c.fail("Volume group %q not found", name)
+	c.fail("Cannot process volume group %s", name)
 	return exitFailed
 }
 
 func (c *call) noLV(vg, lv string) int {
-	c.warn("Failed to find logical volume \"%s/%s\"", vg, lv)
+	c.fail("Failed to find logical volume \"%s/%s\"", vg, lv)
 	return exitFailed
 }
 
@@ -131,7 +131,7 @@ func (c *call) eachLV(args []string, access vgAccess, fn func(*lvCall) int) int 
 
 // resolve locks a VG and lists the LVs to work on.
 func (c *call) resolve(t target, access vgAccess) (names []string, unlocked bool, code int) {
-	err := c.update(func(st *state, hs *hostState) error {
+	err := c.view(func(st *state, hs *hostState) error {
 		vg := st.VGs[t.vg]
 		if vg == nil {
 			code = c.noVG(t.vg)
@@ -141,9 +141,6 @@ func (c *call) resolve(t target, access vgAccess) (names []string, unlocked bool
 		if unlocked = without; !ok {
 			code = exitFailed
 			return nil
-		}
-		if d := vg.Deltas[hs.ID]; d != nil && !unlocked {
-			vg.VGL.touch(hs, d.Gen)
 		}
 		for _, lv := range vg.LVs {
 			if slices.Contains(t.lvs, lv.Name) || len(t.lvs) == 0 && lv.Attr == "" {
@@ -175,6 +172,9 @@ func (l *lvCall) update(fn func(*state, *hostState, *vgState, *lvState) int) int
 		if vg == nil || vg.find(l.lvName) == nil {
 			code = l.noLV(l.vgName, l.lvName)
 			return nil
+		}
+		if d := vg.Deltas[hs.ID]; d != nil && !l.unlocked {
+			vg.VGL.touch(hs, d.Gen) // once a command, in truth
 		}
 		code = fn(st, hs, vg, vg.find(l.lvName))
 		return nil

@@ -16,7 +16,8 @@ func (c *call) lvmlockctl() int {
 	err = c.view(func(st *state, hs *hostState) error {
 		switch {
 		case hs.LockdDown:
-			fmt.Fprintln(&c.err, "Cannot connect to lvmlockd.")
+			fmt.Fprintln(&c.out, "Cannot connect to lvmlockd.")
+			fmt.Fprintln(&c.err, "/run/lvm/lvmlockd.socket: connect failed: Connection refused")
 			code = 255
 		case o.has("info"):
 			c.lockdInfo(st, hs, o.has("dump"))

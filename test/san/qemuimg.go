@@ -135,8 +135,12 @@ func (c *call) image(name, format string) (imageInfo, error) {
 	return i, nil
 }
 
-// hostPath finds a path of the host: its /dev is a folder of the SAN.
+// hostPath finds a path of the host: its /dev is a folder of the SAN, which may itself lie
+// in this machine's /dev/shm.
 func (c *call) hostPath(name string) string {
+	if strings.HasPrefix(name, c.san.dir+"/") {
+		return name
+	}
 	if rest, ok := strings.CutPrefix(filepath.Clean(name), "/dev/"); ok {
 		return filepath.Join(c.host.DevDir(), rest)
 	}

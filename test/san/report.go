@@ -42,6 +42,11 @@ func (c *call) report(kind, columns string, fields map[string]field, prefixes []
 	if err := c.greet(); err != nil {
 		return c.broken(err)
 	}
+	asJSON := strings.HasPrefix(o.last("reportformat"), "json")
+	// Since 2.03.17 a JSON report carries LVM's messages, and stderr does not.
+	if asJSON && c.version() >= LVM31 {
+		c.log = &reportLog{}
+	}
 	code := exitOK
 	format := sizeFormat{units: o.last("units"), bare: o.has("nosuffix")}
 	var lines [][]string
@@ -60,7 +65,7 @@ func (c *call) report(kind, columns string, fields map[string]field, prefixes []
 	if err != nil {
 		return c.broken(err)
 	}
-	if o.last("reportformat") == "json" || o.last("reportformat") == "json_std" {
+	if asJSON {
 		c.json(kind, cols, lines)
 	} else {
 		c.table(cols, fields, lines, o)
@@ -119,13 +124,16 @@ func (c *call) rows(st *state, hs *hostState, kind string, o options) ([]row, in
 	var rows []row
 	for _, t := range asked {
 		vg := st.VGs[t.vg]
+		c.log.about(vg, t.vg, "")
 		if vg == nil {
 			code = c.noVG(t.vg)
+			c.log.failure()
 			continue
 		}
 		c.vgLock(hs, vg, vgRead)
 		if kind == "vg" {
 			rows = append(rows, row{st: st, san: c.san, host: hs, vg: vg})
+			c.log.success()
 			continue
 		}
 		all := vg.LVs
@@ -135,15 +143,21 @@ func (c *call) rows(st *state, hs *hostState, kind string, o options) ([]row, in
 		found := map[string]bool{}
 		for _, lv := range all {
 			found[lv.Name] = true
-			named := slices.Contains(t.lvs, lv.Name)
-			if named || len(t.lvs) == 0 && (lv.Attr == "" || o.has("all")) {
+			if slices.Contains(t.lvs, lv.Name) || len(t.lvs) == 0 && (lv.Attr == "" || o.has("all")) {
 				rows = append(rows, row{st: st, san: c.san, host: hs, vg: vg, lv: lv})
+				c.log.success()
 			}
 		}
-		for _, name := range t.lvs {
-			if !found[name] {
-				code = c.noLV(t.vg, name)
-			}
+		missing := slices.DeleteFunc(slices.Clone(t.lvs), func(name string) bool { return found[name] })
+		for _, name := range missing {
+			c.log.about(vg, t.vg, name)
+			code = c.noLV(t.vg, name)
+			c.log.failure()
+		}
+		if c.log.about(vg, t.vg, ""); len(missing) > 0 {
+			c.log.failure()
+		} else {
+			c.log.success()
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
@@ -167,9 +181,8 @@ func (c *call) json(kind string, cols []string, lines [][]string) {
 		fmt.Fprintf(b, "}%s\n", word(i < len(lines)-1, ","))
 	}
 	b.WriteString("              ]\n          }\n      ]\n")
-	// The log came with 2.03.17.
-	if c.version() >= LVM31 {
-		b.WriteString("      ,\n      \"log\": [\n      ]\n")
+	if c.log != nil {
+		fmt.Fprintf(b, "      ,\n      \"log\": [\n%s      ]\n", c.log)
 	}
 	b.WriteString("  }\n")
 }
@@ -182,35 +195,4 @@ func (c *call) version() int {
 
 func escape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s)
-}
-
-// table prints the report for people, and for scripts with --noheadings.
-func (c *call) table(cols []string, fields map[string]field, lines [][]string, o options) {
-	headings := !o.has("noheadings") && len(lines) > 0
-	if headings {
-		var heads []string
-		for _, name := range cols {
-			heads = append(heads, fields[name].heading)
-		}
-		lines = append([][]string{heads}, lines...)
-	}
-	widths := make([]int, len(cols))
-	for _, line := range lines {
-		for i, v := range line {
-			widths[i] = max(widths[i], len(v))
-		}
-	}
-	for n, line := range lines {
-		if sep := o.last("separator"); sep != "" {
-			c.say("%s", strings.Join(line, sep))
-			continue
-		}
-		for i, v := range line {
-			pad := strings.Repeat(" ", widths[i]-len(v))
-			if line[i] = v + pad; fields[cols[i]].right && (n > 0 || !headings) {
-				line[i] = pad + v
-			}
-		}
-		c.say("%s", strings.Join(line, " "))
-	}
 }

@@ -7,7 +7,7 @@
 //
 // Layout of the folder:
 //
-//	san.json, san.lock        all state, guarded by flock; processes and goroutines share it
+//	san.lock, san.state.*     all state, guarded by flock; processes and goroutines share it
 //	luns/VG/LVUUID            a volume's data, a sparse regular file
 //	hosts/HOST/sys/block/...  dm-N/dm/{name,uuid} as the kernel shows them
 //	hosts/HOST/dev/...        dm-N -> data; VG/LV, mapper/NAME, disk/by-id/... -> dm-N
@@ -29,6 +29,10 @@ const (
 	LVM31 = 31 // Debian 13, the default
 	LVM33 = 33 // names the holder: "LV locked by other host: vg/lv (host_id 2)"
 )
+
+// longAgo is when the first lockspaces were started: long enough for all hosts to have
+// seen each other live.
+const longAgo = 2 * time.Minute
 
 // Options describe a new SAN.
 type Options struct {
@@ -65,6 +69,7 @@ type SAN struct {
 	dir   string
 	mu    sync.Mutex
 	lock  *os.File
+	slots [2]*os.File
 	cache *state
 	gen   uint64 // version of cache; see store.go
 	hosts map[string]*Host
@@ -76,7 +81,7 @@ func Create(dir string, o Options) (*SAN, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "luns"), 0o755); err != nil {
 		return nil, fmt.Errorf("cannot create a SAN in %s: %w", dir, err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, stateFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, lockFile)); err == nil {
 		return nil, fmt.Errorf("cannot create a SAN in %s: there is one already", dir)
 	}
 	s := &SAN{dir: dir, Now: o.Now, hosts: map[string]*Host{}}
@@ -93,13 +98,13 @@ func Create(dir string, o Options) (*SAN, error) {
 	if err := s.init(st); err != nil {
 		return nil, fmt.Errorf("cannot create a SAN in %s: %w", dir, err)
 	}
-	for _, vg := range o.VGs {
-		if err := s.AddVG(vg); err != nil {
+	for _, name := range o.Hosts {
+		if _, err := s.AddHost(name); err != nil {
 			return nil, err
 		}
 	}
-	for _, name := range o.Hosts {
-		if _, err := s.AddHost(name); err != nil {
+	for _, vg := range o.VGs {
+		if err := s.AddVG(vg); err != nil {
 			return nil, err
 		}
 	}
@@ -108,7 +113,7 @@ func Create(dir string, o Options) (*SAN, error) {
 
 // Open opens the SAN that Create has made in dir.
 func Open(dir string) (*SAN, error) {
-	if _, err := os.Stat(filepath.Join(dir, stateFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, lockFile)); err != nil {
 		return nil, fmt.Errorf("cannot open a SAN in %s: %w", dir, err)
 	}
 	return &SAN{dir: dir, hosts: map[string]*Host{}}, nil
@@ -122,6 +127,12 @@ func (s *SAN) Close() error {
 		return nil
 	}
 	err := s.lock.Close()
+	for i, f := range s.slots {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+		s.slots[i] = nil
+	}
 	s.lock, s.cache = nil, nil
 	return err
 }
@@ -173,7 +184,6 @@ func (s *SAN) AddHost(name string) (*Host, error) {
 		}
 		now := s.now(st)
 		h := &hostState{Name: name, ID: len(st.Hosts) + 1, Spaces: map[string]*space{}, Devs: map[string]*device{}}
-		// Long enough ago for all hosts to know each other: see hostsState.
 		h.BootedAt = now.Add(-5 * time.Minute).UnixNano()
 		st.Hosts[name] = h
 		for _, dir := range []string{"sys/block", "dev/mapper", "dev/disk/by-id", "open"} {
@@ -182,7 +192,7 @@ func (s *SAN) AddHost(name string) (*Host, error) {
 			}
 		}
 		for _, vg := range st.vgsByName() {
-			if err := s.startLockspace(st, h, vg, now.Add(-2*time.Minute)); err != nil {
+			if err := s.startLockspace(st, h, vg, now.Add(-longAgo)); err != nil {
 				return err
 			}
 		}

@@ -21,12 +21,11 @@ type lab struct {
 func newLab(t *testing.T, volumes ...string) *lab {
 	t.Helper()
 	l := &lab{T: t, now: time.Unix(1_800_000_000, 0)}
-	s, err := Create(t.TempDir(), Options{
+	s := New(t, Options{
 		Hosts: []string{"kvm-a", "kvm-b"}, VGs: []VGSpec{{Name: "vg_san"}}, Now: func() time.Time { return l.now },
 	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	l.san = s
+	var err error
 	l.a, err = s.Host("kvm-a")
 	require.NoError(t, err)
 	l.b, err = s.Host("kvm-b")
@@ -106,8 +105,14 @@ func TestConversion(t *testing.T) {
 	l.ok(l.b, "lvchange -an vg_san/lv1")
 	l.ok(l.a, "lvchange -aey vg_san/lv1")
 	require.Equal(t, "ex/un", l.lock("lv1"))
+	held, err := l.a.Held()
+	require.NoError(t, err)
+	require.Equal(t, []Held{{Volume: "vg_san/lv1", Lock: "ex", Active: true, Open: 1}}, held)
 	require.NoError(t, l.a.CloseVolume("vg_san", "lv1", 1))
 	l.ok(l.a, "lvchange -an vg_san/lv1")
+	held, err = l.a.Held()
+	require.NoError(t, err)
+	require.Empty(t, held)
 }
 
 func TestPartialResult(t *testing.T) {

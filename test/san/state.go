@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// state is everything the SAN and its hosts know, as saved in san.json.
+// state is everything the SAN and its hosts know, as saved in the folder.
 type state struct {
 	Epoch     int64 // when it was made, Unix nanoseconds
 	TimeScale float64

@@ -12,9 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lockFile is flocked, and its 16 bytes say which version of the state is the current one
+// and how long it is. Versions take turns in two files, written in place: a writer that is
+// killed leaves the version before it whole. (Writing a new file and renaming it would do
+// as well, but makes ext4 flush it each time.)
 const (
-	stateFile = "san.json"
 	lockFile  = "san.lock"
+	stateFile = "san.state." // and the version modulo 2
 )
 
 // update runs fn on the state under the exclusive lock and saves it, unless fn fails.
@@ -79,18 +83,22 @@ func (s *SAN) unlock() {
 	_ = unix.Flock(int(s.lock.Fd()), unix.LOCK_UN)
 }
 
-// load reads the state. The lock file holds a counter of changes: while it stands at
-// the version that this process knows, the cached state is the current one.
+// load reads the state. While the lock file names the version that this process knows,
+// the cached state is the current one.
 func (s *SAN) load() (*state, error) {
-	gen, err := s.readGen()
+	gen, size, err := s.version()
 	if err != nil {
 		return nil, err
 	}
 	if s.cache != nil && s.gen == gen {
 		return s.cache, nil
 	}
-	data, err := os.ReadFile(filepath.Join(s.dir, stateFile))
+	f, err := s.slot(gen)
 	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, size)
+	if _, err := f.ReadAt(data, 0); err != nil {
 		return nil, fmt.Errorf("cannot read the SAN's state: %w", err)
 	}
 	st := &state{}
@@ -101,38 +109,51 @@ func (s *SAN) load() (*state, error) {
 	return st, nil
 }
 
-func (s *SAN) readGen() (uint64, error) {
-	var b [8]byte
-	if _, err := s.lock.ReadAt(b[:], 0); err != nil && !errors.Is(err, io.EOF) {
-		return 0, fmt.Errorf("cannot read the SAN's version: %w", err)
-	}
-	return binary.LittleEndian.Uint64(b[:]), nil
-}
-
-// save counts first and writes then: a crash in between costs other processes a needless
-// read, never a stale cache.
+// save writes the state as the next version.
 func (s *SAN) save(st *state) error {
 	data, err := json.Marshal(st)
 	if err != nil {
 		return fmt.Errorf("cannot save the SAN's state: %w", err)
 	}
-	gen, err := s.readGen()
+	gen, _, err := s.version()
+	if err != nil {
+		return err
+	}
+	gen++
+	f, err := s.slot(gen)
 	if err != nil {
 		return err
 	}
 	s.cache = nil
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], gen+1)
-	if _, err := s.lock.WriteAt(b[:], 0); err != nil {
+	if _, err := f.WriteAt(data, 0); err != nil {
+		return fmt.Errorf("cannot save the SAN's state: %w", err)
+	}
+	head := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, gen), uint64(len(data)))
+	if _, err := s.lock.WriteAt(head, 0); err != nil {
 		return fmt.Errorf("cannot save the SAN's version: %w", err)
 	}
-	tmp := filepath.Join(s.dir, stateFile+".new")
-	if err := os.WriteFile(tmp, data, 0o644); err != nil {
-		return fmt.Errorf("cannot save the SAN's state: %w", err)
-	}
-	if err := os.Rename(tmp, filepath.Join(s.dir, stateFile)); err != nil {
-		return fmt.Errorf("cannot save the SAN's state: %w", err)
-	}
-	s.cache, s.gen = st, gen+1
+	s.cache, s.gen = st, gen
 	return nil
+}
+
+// version reads the lock file: 0 before the first state.
+func (s *SAN) version() (gen, size uint64, err error) {
+	var b [16]byte
+	if _, err := s.lock.ReadAt(b[:], 0); err != nil && !errors.Is(err, io.EOF) {
+		return 0, 0, fmt.Errorf("cannot read the SAN's version: %w", err)
+	}
+	return binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:]), nil
+}
+
+// slot opens the file of a version, once.
+func (s *SAN) slot(gen uint64) (*os.File, error) {
+	i := gen % 2
+	if s.slots[i] == nil {
+		f, err := os.OpenFile(fmt.Sprintf("%s/%s%d", s.dir, stateFile, i), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("cannot open the SAN's state: %w", err)
+		}
+		s.slots[i] = f
+	}
+	return s.slots[i], nil
 }

@@ -85,6 +85,7 @@ func (c *call) lockstart(names []string) int {
 			case !vg.shared():
 				return exitOK
 			case hs.LockdDown:
+				c.warn("Reading without shared global lock.")
 				c.warn("VG %s start failed: lvmlockd is not running", name)
 				return exitFailed
 			case hs.SanlockDown || !vg.leased():
@@ -92,9 +93,10 @@ func (c *call) lockstart(names []string) int {
 				return exitFailed
 			}
 			any = true
-			if hs.Spaces[name] != nil {
-				return exitOK // started already, or left inactive: it says neither
+			if sp := hs.Spaces[name]; sp != nil && !sp.Inactive {
+				return exitOK
 			}
+			// An inactive one goes on to be inactive, whatever is said here.
 			c.say("VG %s starting %s lockspace", name, vg.LockType)
 			if err := c.san.startLockspace(st, hs, vg, c.san.now(st)); err != nil {
 				return c.broken(err)
@@ -110,7 +112,12 @@ func (c *call) lockstart(names []string) int {
 
 func (c *call) lockstop(name string) int {
 	return c.onVG(name, func(_ *state, hs *hostState, vg *vgState) int {
-		if sp := hs.Spaces[name]; sp == nil || sp.Inactive || hs.LockdDown {
+		if hs.LockdDown && vg.shared() {
+			c.warn("Reading VG %s without a lock.", name)
+			c.warn("Command failed with status code 5.")
+			return exitFailed
+		}
+		if sp := hs.Spaces[name]; sp == nil || sp.Inactive {
 			return exitOK
 		}
 		if hs.holdsLocks(name) {

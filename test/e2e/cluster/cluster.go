@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -39,7 +40,7 @@ type Host struct {
 	machine *machine
 	launch  *launcher
 	qemu    *child
-	ssh     *child
+	ssh     atomic.Pointer[child] // the kept connection; nil while there is none
 	log     func(format string, args ...any)
 }
 
@@ -101,23 +102,20 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Both does something on both hosts at the same time.
-func (c *Cluster) Both(do func(h *Host) error) error {
+// Together does several things at the same time and waits for all of them.
+func Together(do ...func() error) error {
 	var wg sync.WaitGroup
-	errs := make([]error, 2)
-	for i, h := range []*Host{c.A, c.B} {
-		wg.Go(func() { errs[i] = do(h) })
+	errs := make([]error, len(do))
+	for i, f := range do {
+		wg.Go(func() { errs[i] = f() })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-// Other is the host that h is not.
-func (c *Cluster) Other(h *Host) *Host {
-	if h == c.A {
-		return c.B
-	}
-	return c.A
+// Both does something on both hosts at the same time.
+func (c *Cluster) Both(do func(h *Host) error) error {
+	return Together(func() error { return do(c.A) }, func() error { return do(c.B) })
 }
 
 // Close ends both hosts at once, as a power cut would.
@@ -148,9 +146,8 @@ func (h *Host) Boot(ctx context.Context) error {
 // had seen complete stay, as on a disk without a volatile cache.
 func (h *Host) Kill() error {
 	var errs []error
-	if h.ssh != nil {
-		errs = append(errs, h.ssh.stop(2*time.Second))
-		h.ssh = nil
+	if master := h.ssh.Swap(nil); master != nil {
+		errs = append(errs, master.stop(2*time.Second))
 	}
 	if h.qemu != nil && !h.qemu.ended() {
 		// "quit" ends the machine at once but closes the overlay in order; if the monitor
@@ -169,5 +166,9 @@ func (h *Host) Kill() error {
 	return errors.Join(errs...)
 }
 
-// Running reports whether the host has power.
-func (h *Host) Running() bool { return h.qemu != nil && !h.qemu.ended() }
+// Running reports whether commands can be run on the host: it has booted, and nobody has
+// cut its power since.
+func (h *Host) Running() bool {
+	master := h.ssh.Load()
+	return master != nil && !master.ended()
+}

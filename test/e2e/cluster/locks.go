@@ -40,15 +40,6 @@ func parseLockctl(out string) Lockctl {
 	return l
 }
 
-// Lockctl asks lvmlockd on the host.
-func (h *Host) Lockctl(ctx context.Context) (Lockctl, error) {
-	out, err := h.Must(ctx, "lvmlockctl --info")
-	if err != nil {
-		return Lockctl{}, err
-	}
-	return parseLockctl(out), nil
-}
-
 // Lease is who holds a volume by its lease on disk, by sanlock host ids.
 type Lease struct {
 	EX int   // 0: nobody
@@ -118,29 +109,37 @@ func (h *Host) Lease(ctx context.Context, v Volume) (Lease, error) {
 	return parseLease(out, v.UUID)
 }
 
-// Mode is the lock that this host's lvmlockd holds on a volume.
-func (h *Host) Mode(ctx context.Context, v Volume) (string, error) {
-	l, err := h.Lockctl(ctx)
-	if err != nil {
-		return "", err
-	}
-	if mode, ok := l.LVs[v.UUID]; ok {
-		return mode, nil
-	}
-	return ModeOff, nil
+// State is what one host has of the shared volume group's volumes.
+type State struct {
+	Lockctl
+	Devices map[string]bool // names of the active LVs
 }
 
-// Devices lists the names of the active LVs of the shared volume group on this host.
-func (h *Host) Devices(ctx context.Context) ([]string, error) {
-	out, err := h.Must(ctx, "dmsetup info -c --noheadings -o name")
+// State asks lvmlockd and the device mapper on the host.
+func (h *Host) State(ctx context.Context) (State, error) {
+	out, err := h.Must(ctx, "lvmlockctl --info && echo DEVICES && dmsetup info -c --noheadings -o name")
 	if err != nil {
-		return nil, err
+		return State{}, err
 	}
-	var names []string
+	locks, devices, _ := strings.Cut(out, "DEVICES\n")
+	return State{Lockctl: parseLockctl(locks), Devices: parseDevices(devices)}, nil
+}
+
+// Mode is the lock that the host's lvmlockd holds on a volume.
+func (s State) Mode(v Volume) string {
+	if mode, ok := s.LVs[v.UUID]; ok {
+		return mode
+	}
+	return ModeOff
+}
+
+// parseDevices reads device-mapper names, such as "vg_san-lv--with--dash".
+func parseDevices(out string) map[string]bool {
+	devices := map[string]bool{}
 	for _, name := range strings.Fields(out) {
 		if lv, ok := strings.CutPrefix(name, VG+"-"); ok && lv != "lvmlock" {
-			names = append(names, strings.ReplaceAll(lv, "--", "-"))
+			devices[strings.ReplaceAll(lv, "--", "-")] = true
 		}
 	}
-	return names, nil
+	return devices
 }

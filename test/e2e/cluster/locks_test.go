@@ -78,3 +78,14 @@ func TestParseVolumes(t *testing.T) {
 		require.Error(t, err, bad)
 	}
 }
+
+func TestState(t *testing.T) {
+	s := State{
+		Lockctl: parseLockctl(lockctlOutput),
+		Devices: parseDevices("vg_san-lv1\nvg_san-lvmlock\nvg_san-a--b\nother-x\nNo devices found\n"),
+	}
+	assert.Equal(t, map[string]bool{"lv1": true, "a-b": true}, s.Devices)
+	assert.Equal(t, ModeEX, s.Mode(Volume{UUID: "OU72MS-umSn-eAyG-IT7R-SsIH-Jakx-pdSV3B"}))
+	assert.Equal(t, ModeSH, s.Mode(Volume{UUID: "iHqwtB-B1AT-YMC6-ZJMq-G8rR-lfY5-Z2dxGQ"}))
+	assert.Equal(t, ModeOff, s.Mode(Volume{UUID: "Oz1pay-40tO-PNi0-pXx0-HThC-L3Yi-EvnBsa"}))
+}

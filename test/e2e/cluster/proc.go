@@ -30,7 +30,6 @@ func newLauncher() *launcher {
 type child struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has been reaped
-	err  error         // of Wait; read after done
 }
 
 // start runs cmd in the background, in a process group of its own: an interrupt typed at
@@ -44,7 +43,7 @@ func (l *launcher) start(cmd *exec.Cmd) (*child, error) {
 	}
 	c := &child{cmd: cmd, done: make(chan struct{})}
 	go func() {
-		c.err = cmd.Wait()
+		_ = cmd.Wait() // how it ended is in cmd.ProcessState
 		close(c.done)
 	}()
 	return c, nil

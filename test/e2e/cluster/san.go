@@ -43,8 +43,8 @@ func (c *Cluster) MakeVG(ctx context.Context) error {
 func (h *Host) StartLockspace(ctx context.Context) error {
 	var last string
 	for range 10 {
-		locks, err := h.Lockctl(ctx)
-		if err == nil && locks.Lockspaces[Lockspace] {
+		s, err := h.State(ctx)
+		if err == nil && s.Lockspaces[Lockspace] {
 			return nil
 		}
 		r, err := h.Run(ctx, "udevadm settle --timeout=10; vgchange --lockstart "+VG)

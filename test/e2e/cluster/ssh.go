@@ -21,7 +21,7 @@ type Result struct {
 	Duration       time.Duration
 }
 
-// Output is both outputs in one line each, for messages.
+// Output is both outputs, for messages.
 func (r Result) Output() string { return strings.TrimSpace(r.Stdout + r.Stderr) }
 
 // sshArgs are the options of every ssh call. The host key is not checked: the port is on
@@ -39,33 +39,28 @@ func (h *Host) sshArgs(extra ...string) []string {
 // connect waits until root can log in, and keeps that one connection for all commands:
 // a new one costs more than a second under emulation.
 func (h *Host) connect(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		if h.qemu.ended() {
-			return fmt.Errorf("QEMU of %s has ended: %w; see %s and %s", h.Name, h.qemu.err,
+			return fmt.Errorf("QEMU of %s has ended: %s; see %s and %s", h.Name, h.qemu.cmd.ProcessState,
 				h.machine.path("console"), h.machine.path("qemu.log"))
 		}
 		master, err := h.launch.start(exec.Command("ssh", h.sshArgs("-o", "ControlMaster=yes", "-N", "root@127.0.0.1")...))
 		if err != nil {
 			return err
 		}
-		h.ssh = master
-		for !master.ended() {
-			check, cancel := context.WithTimeout(ctx, 30*time.Second)
-			err := exec.CommandContext(check, "ssh", h.sshArgs("-O", "check", "root@127.0.0.1")...).Run()
-			cancel()
-			if err == nil {
+		// The master ends by itself when the host does not answer yet; it makes its control
+		// socket once it is logged in.
+		for ctx.Err() == nil && !master.wait(300*time.Millisecond) {
+			if exec.CommandContext(ctx, "ssh", h.sshArgs("-O", "check", "root@127.0.0.1")...).Run() == nil {
+				h.ssh.Store(master)
 				return nil
 			}
-			if ctx.Err() != nil || h.qemu.ended() {
-				break
-			}
-			master.wait(300 * time.Millisecond)
 		}
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("no ssh on %s in time; see %s: %w", h.Name, h.machine.path("console"), err)
+		if err := master.stop(time.Second); err != nil {
+			return err
 		}
-		time.Sleep(500 * time.Millisecond)
 	}
+	return fmt.Errorf("no ssh on %s in time; see %s: %w", h.Name, h.machine.path("console"), context.Cause(ctx))
 }
 
 // Run runs a shell command on the host and waits for its end. A non-zero exit code is a
@@ -88,15 +83,10 @@ func (h *Host) RunInput(ctx context.Context, command string, stdin io.Reader) (R
 	switch {
 	case ctx.Err() != nil:
 		return r, fmt.Errorf("cannot finish %q on %s: %w", command, h.Name, context.Cause(ctx))
-	case errors.As(err, &exit) && exit.ExitCode() >= 0 && exit.ExitCode() != 255:
+	case errors.As(err, &exit) && exit.ExitCode() >= 0 && (exit.ExitCode() != 255 || h.Running()):
+		// 255 is ssh's code for a lost connection, but lvmlockctl uses it too.
 		r.Exit = exit.ExitCode()
 	case err != nil:
-		// 255 is ssh's own code; no command used here gives it by itself but lvmlockctl,
-		// which says so on stderr.
-		if exit != nil && exit.ExitCode() == 255 && h.ssh != nil && !h.ssh.ended() {
-			r.Exit = 255
-			return r, nil
-		}
 		return r, fmt.Errorf("cannot run %q on %s: %w: %s", command, h.Name, err, r.Output())
 	}
 	return r, nil

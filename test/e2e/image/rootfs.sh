@@ -44,6 +44,10 @@ C
     # QEMU runs as root and unconfined: the owner of a block device never matters.
     printf 'user = "root"\ngroup = "root"\nsecurity_driver = "none"\n' >>"$root/etc/libvirt/qemu.conf"
 
+    # On a busy machine an emulated boot can take several times its usual minute.
+    install -d "$root/etc/systemd/system.conf.d"
+    printf '[Manager]\nDefaultTimeoutStartSec=300s\nDefaultDeviceTimeoutSec=300s\n' >"$root/etc/systemd/system.conf.d/e2e.conf"
+
     # Nothing that costs boot time under emulation, or acts by itself in the background.
     for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer \
         e2scrub_reap.service fstrim.timer libvirt-guests.service lvm2-monitor.service wdmd.service \

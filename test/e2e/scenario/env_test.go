@@ -5,6 +5,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,29 +18,11 @@ import (
 // env is what one scenario works with. Its methods fail the test by themselves.
 type env struct {
 	*testing.T
-	ctx  context.Context
-	c    *cluster.Cluster
-	a, b *cluster.Host
-}
-
-// both is the two hosts, to loop over.
-func (e *env) both() []*cluster.Host { return []*cluster.Host{e.a, e.b} }
-
-// volumes makes inactive volumes that are removed after the scenario.
-func (e *env) volumes(names ...string) []cluster.Volume {
-	e.Helper()
-	v, err := e.c.CreateVolumes(e.ctx, 32, names...)
-	require.NoError(e, err)
-	removeLater(e.T, v...)
-	return v
-}
-
-// bootable makes a volume with the counting boot sector.
-func (e *env) bootable(name string) cluster.Volume {
-	e.Helper()
-	v := e.volumes(name)[0]
-	require.NoError(e, e.c.MakeBootable(e.ctx, e.a, v))
-	return v
+	disks
+	ctx   context.Context
+	c     *cluster.Cluster
+	a, b  *cluster.Host
+	hosts []*cluster.Host // that take part
 }
 
 // define makes a guest known on hosts.
@@ -92,51 +75,50 @@ func (e *env) holds(h *cluster.Host, v cluster.Volume, mode string) {
 }
 
 func (e *env) check(h *cluster.Host, v cluster.Volume, mode string) error {
-	is, err := h.Mode(e.ctx, v)
-	if err != nil {
-		return err
-	}
-	devices, err := h.Devices(e.ctx)
-	if err != nil {
-		return err
-	}
-	reader := e.c.Other(h)
-	if !reader.Running() {
-		reader = h
-	}
-	lease, err := reader.Lease(e.ctx, v)
-	if err != nil {
-		return err
-	}
-	active := false
-	for _, d := range devices {
-		active = active || d == v.Name
-	}
-	byLease := cluster.ModeOff
-	if lease.EX == h.ID {
-		byLease = cluster.ModeEX
-	}
-	for _, id := range lease.SH {
-		if id == h.ID && byLease == cluster.ModeOff {
-			byLease = cluster.ModeSH
+	reader := h
+	for _, other := range e.hosts {
+		if other != h && other.Running() {
+			reader = other
 		}
 	}
-	if is != mode || byLease != mode || active != (mode != cluster.ModeOff) {
+	var state cluster.State
+	var lease cluster.Lease
+	err := cluster.Together(
+		func() (err error) { state, err = h.State(e.ctx); return err },
+		func() (err error) { lease, err = reader.Lease(e.ctx, v); return err },
+	)
+	if err != nil {
+		return err
+	}
+	byLease := cluster.ModeOff
+	switch {
+	case lease.EX == h.ID:
+		byLease = cluster.ModeEX
+	case slices.Contains(lease.SH, h.ID):
+		byLease = cluster.ModeSH
+	}
+	if state.Mode(v) != mode || byLease != mode || state.Devices[v.Name] != (mode != cluster.ModeOff) {
 		return fmt.Errorf("%s on %s should be %s: lvmlockd says %s, the lease says %s, device there: %v",
-			v.Full(), h.Name, mode, is, lease, active)
+			v.Full(), h.Name, mode, state.Mode(v), lease, state.Devices[v.Name])
 	}
 	return nil
 }
 
-// released waits until volumes are off on both hosts.
+// released waits until volumes are off on the hosts that run.
 func (e *env) released(volumes ...cluster.Volume) {
 	e.Helper()
 	for _, v := range volumes {
-		for _, h := range e.both() {
-			if h.Running() {
-				e.holds(h, v, cluster.ModeOff)
+		require.NoError(e, cluster.Eventually(e.ctx, 30*time.Second, func() error {
+			for _, h := range e.hosts {
+				if !h.Running() {
+					continue
+				}
+				if err := e.check(h, v, cluster.ModeOff); err != nil {
+					return err
+				}
 			}
-		}
+			return nil
+		}))
 	}
 }
 

@@ -17,7 +17,7 @@ const units = "virtlvmd.socket virtlvmd-ro.socket virtlvmd.service"
 
 // daemonKilled: a guest's volume is released also when the daemon was killed in between.
 func daemonKilled(e *env) {
-	v := e.volumes("killed")[0]
+	v := e.one
 	e.define(disk("killed", v), e.a)
 	e.start(e.a, "killed")
 	e.holds(e.a, v, cluster.ModeEX)
@@ -32,7 +32,7 @@ func daemonKilled(e *env) {
 // releaseWhileMasked: a release that the daemon could not take waits on disk. When it is
 // taken at last, it does not harm the guest that has been started again since.
 func releaseWhileMasked(e *env) {
-	v := e.bootable("masked")
+	v := e.one
 	e.define(disk("masked", v), e.a)
 	e.start(e.a, "masked")
 	e.holds(e.a, v, cluster.ModeEX)
@@ -114,7 +114,7 @@ func (e *env) keeps(v cluster.Volume, guest string) {
 // libvirtdRestart: a guest and its lock live through a restart of libvirtd, and its end is
 // noticed afterwards.
 func libvirtdRestart(e *env) {
-	v := e.bootable("survivor")
+	v := e.one
 	e.define(disk("survivor", v), e.a)
 	e.start(e.a, "survivor")
 	pid := e.must(e.a, "cat /run/libvirt/qemu/survivor.pid")
@@ -131,7 +131,7 @@ func libvirtdRestart(e *env) {
 // adoptRunning: a daemon that finds a guest running, on a volume that is only shared,
 // makes it exclusive and takes it over.
 func adoptRunning(e *env) {
-	v := e.bootable("found")
+	v := e.one
 	e.define(disk("found", v), e.a)
 	e.must(e.a, "systemctl mask --now -q "+units)
 	e.must(e.a, "mkdir -p /etc/virtlvm && touch "+api.BreakGlassPath)

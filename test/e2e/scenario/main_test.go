@@ -14,16 +14,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"virtlvm/test/e2e/cluster"
 )
 
-// suite is the cluster that all scenarios share, one after the other.
+// suite is what all scenarios share.
 var suite struct {
 	ctx     context.Context
 	cluster *cluster.Cluster
+	disks   disks
 	logs    string
+}
+
+// disks are the volumes of the scenarios' guests. They are made once, since each costs
+// some seconds, and are inactive between scenarios.
+type disks struct {
+	one, two       cluster.Volume // raw, with the counting boot sector
+	base, mid, top cluster.Volume // a qcow2 chain
+}
+
+func (d disks) all() []cluster.Volume {
+	return []cluster.Volume{d.one, d.two, d.base, d.mid, d.top}
 }
 
 // TestMain boots the cluster once, installs virtlvm and takes everything down at the end,
@@ -46,7 +56,7 @@ func TestMain(m *testing.M) {
 func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 	// A timeout of the testing package ends the process on the spot. Ours comes earlier
 	// and leaves time for evidence.
-	if d, ok := flag.Lookup("test.timeout").Value.(flag.Getter).Get().(time.Duration); ok && d > 4*time.Minute {
+	if d, ok := flag.Lookup("test.timeout").Value.(flag.Getter).Get().(time.Duration); ok && d > 6*time.Minute {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, d-3*time.Minute, errors.New("the suite's time is over"))
 		defer cancel()
@@ -60,6 +70,7 @@ func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
+	suite.cluster = c
 	defer func() {
 		if os.Getenv("E2E_HOLD") != "" && ctx.Err() == nil {
 			say("holding; interrupt to end:\n  %s\n  %s", c.A.SSH(), c.B.SSH())
@@ -67,19 +78,37 @@ func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 		}
 		err = errors.Join(err, c.Close())
 	}()
-	suite.cluster = c
-	fail := func(err error) (int, error) { return 1, errors.Join(err, collect("setup")) }
-	if err := c.MakeVG(ctx); err != nil {
-		return fail(err)
+	// Neither needs the other, and both mostly wait.
+	err = cluster.Together(
+		func() error { return makeDisks(ctx, c) },
+		func() error { return c.Install(ctx, os.Getenv("E2E_TREE")) },
+	)
+	if err != nil {
+		return 1, errors.Join(err, collect("setup"))
 	}
-	say("%s is shared by both hosts", cluster.VG)
-	if err := c.Install(ctx, os.Getenv("E2E_TREE")); err != nil {
-		return fail(err)
-	}
-	say("virtlvm is installed and its hook is called")
+	say("%s is shared by both hosts, virtlvm is installed, its hook is called", cluster.VG)
 	code = m.Run()
 	say("scenarios are done")
-	return code, nil
+	if ctx.Err() == nil {
+		// They can be removed only where nothing of them is left.
+		err = c.RemoveVolumes(ctx, suite.disks.all()...)
+	}
+	return code, err
+}
+
+func makeDisks(ctx context.Context, c *cluster.Cluster) error {
+	if err := c.MakeVG(ctx); err != nil {
+		return err
+	}
+	v, err := c.CreateVolumes(ctx, 32, "vm1", "vm2", "base", "mid", "top")
+	if err != nil {
+		return err
+	}
+	suite.disks = disks{one: v[0], two: v[1], base: v[2], mid: v[3], top: v[4]}
+	return cluster.Together(
+		func() error { return c.A.MakeBootable(ctx, v[0], v[1]) },
+		func() error { return c.B.MakeChain(ctx, v[2], v[3], v[4]) },
+	)
 }
 
 // collect keeps evidence under a name. It works also when the suite was interrupted.
@@ -89,79 +118,3 @@ func collect(name string) error {
 	}
 	return suite.cluster.Collect(context.WithoutCancel(suite.ctx), filepath.Join(suite.logs, name))
 }
-
-// run runs scenarios in their order, each as a subtest.
-func run(t *testing.T, scenarios []scenario) {
-	for _, s := range scenarios {
-		t.Run(s.name, func(t *testing.T) {
-			if err := suite.ctx.Err(); err != nil {
-				t.Fatal(context.Cause(suite.ctx))
-			}
-			ctx, cancel := context.WithTimeout(suite.ctx, 6*time.Minute)
-			t.Cleanup(cancel)
-			c := suite.cluster
-			t.Cleanup(func() { tidy(t, c) })
-			s.run(&env{T: t, ctx: ctx, c: c, a: c.A, b: c.B})
-		})
-	}
-}
-
-type scenario struct {
-	name string
-	run  func(e *env)
-}
-
-// tidy ends a scenario: evidence if it failed, then both hosts must be clean. What a
-// failed scenario left is taken away for the next one.
-func tidy(t *testing.T, c *cluster.Cluster) {
-	if t.Failed() {
-		if err := collect(t.Name()); err != nil {
-			t.Log("not all evidence could be kept:", err)
-		}
-	}
-	if suite.ctx.Err() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(suite.ctx, 3*time.Minute)
-	defer cancel()
-	require.NoError(t, c.Both(func(h *cluster.Host) error {
-		if !h.Running() {
-			if err := h.Boot(ctx); err != nil {
-				return err
-			}
-			if err := h.StartLockspace(ctx); err != nil {
-				return err
-			}
-		}
-		return h.Scrub(ctx)
-	}))
-	err := c.Both(func(h *cluster.Host) error {
-		return cluster.Eventually(ctx, 45*time.Second, func() error {
-			left, err := h.Residue(ctx)
-			if err == nil && left != "" {
-				err = fmt.Errorf("left on %s: %s", h.Name, left)
-			}
-			return err
-		})
-	})
-	if err != nil && !t.Failed() {
-		t.Error(err)
-		if err := collect(t.Name()); err != nil {
-			t.Log("not all evidence could be kept:", err)
-		}
-	}
-	if err != nil {
-		if err := c.Both(func(h *cluster.Host) error { return h.ReleaseAll(ctx) }); err != nil {
-			t.Log(err)
-		}
-	}
-	if err := c.RemoveVolumes(ctx, made[t.Name()]...); err != nil {
-		t.Error(err)
-	}
-	delete(made, t.Name())
-}
-
-// made are the volumes that a scenario has made, by its test's name.
-var made = map[string][]cluster.Volume{}
-
-func removeLater(t *testing.T, v ...cluster.Volume) { made[t.Name()] = append(made[t.Name()], v...) }

@@ -15,7 +15,7 @@ import (
 // exclusiveStart: where a guest runs its volume is exclusive, and it starts nowhere else
 // until it has ended.
 func exclusiveStart(e *env) {
-	v := e.bootable("vm1")
+	v := e.one
 	e.define(disk("vm1", v), e.a, e.b)
 
 	e.start(e.a, "vm1")
@@ -40,13 +40,13 @@ func exclusiveStart(e *env) {
 
 // bothAtOnce: the same guest started on both hosts at the same moment runs on exactly one.
 func bothAtOnce(e *env) {
-	v := e.volumes("race")[0]
+	v := e.one
 	e.define(disk("race", v), e.a, e.b)
 	for round := range 5 {
 		var wg sync.WaitGroup
 		results, errs := make([]cluster.Result, 2), make([]error, 2)
 		gun := make(chan struct{})
-		for i, h := range e.both() {
+		for i, h := range e.hosts {
 			wg.Go(func() {
 				<-gun
 				results[i], errs[i] = h.Virsh(e.ctx, "start", "race")
@@ -60,7 +60,7 @@ func bothAtOnce(e *env) {
 		if results[0].Exit != 0 {
 			winner = 1
 		}
-		first, second := e.both()[winner], e.both()[1-winner]
+		first, second := e.hosts[winner], e.hosts[1-winner]
 		require.Zero(e, results[winner].Exit, "nobody won: %s; %s", results[0].Output(), results[1].Output())
 		require.NotZero(e, results[1-winner].Exit, "the guest runs on both hosts")
 		require.Contains(e, results[1-winner].Stderr, first.Name)
@@ -79,19 +79,20 @@ func noManagedDisks(e *env) {
 	e.Cleanup(func() { e.must(e.a, "rm -f /var/lib/libvirt/images/plain.img") })
 	e.define(cluster.Guest{Name: "plain", Disks: []cluster.Disk{{Type: "file", Source: "/var/lib/libvirt/images/plain.img"}}}, e.a)
 	e.start(e.a, "plain")
-	locks, err := e.a.Lockctl(e.ctx)
+	state, err := e.a.State(e.ctx)
 	require.NoError(e, err)
-	require.Empty(e, locks.LVs)
+	require.Empty(e, state.LVs)
+	require.Empty(e, state.Devices)
 	e.destroy(e.a, "plain")
 }
 
 // twoGuestsOneVolume: on one host, too, a volume belongs to one guest.
 func twoGuestsOneVolume(e *env) {
-	v := e.volumes("both")[0]
+	v := e.one
 	e.define(disk("first", v), e.a)
 	e.define(disk("second", v), e.a)
 	e.start(e.a, "first")
-	e.refused(e.a, "second", "guest first", "vg_san/both")
+	e.refused(e.a, "second", "guest first", "vg_san/vm1")
 	e.holds(e.a, v, cluster.ModeEX)
 	e.destroy(e.a, "first")
 	e.released(v)

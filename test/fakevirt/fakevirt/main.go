@@ -2,10 +2,15 @@
 // the demo and tests. See package fakevirt.
 //
 //	fakevirt [FLAGS] define FILE | start NAME | destroy NAME | shutdown NAME | crash NAME
-//	                 | reconnect | list
+//	                 | suspend NAME | resume NAME | reconnect | list
+//	                 | migrate [OPTIONS] NAME DESTINATION
 //
 // Every flag can be given as an environment variable, such as FAKEVIRT_DIR. Variables
 // that start with VIRTLVM_HOOK_ are passed on to the hook.
+//
+// The options of migrate are virsh's; DESTINATION is qemu+ssh://HOST/system or another
+// URI. What this host's environment is to this host the file HOST in the folder
+// FAKEVIRT_PEERS is to the other: a line NAME=VALUE for each variable.
 package main
 
 import (
@@ -33,38 +38,29 @@ func main() {
 
 // run is the whole command; it returns virsh's exit code.
 func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
-	env := map[string]string{}
-	var hookEnv []string
-	for _, e := range environ {
-		name, value, _ := strings.Cut(e, "=")
-		env[name] = value
-		if strings.HasPrefix(name, "VIRTLVM_HOOK_") {
-			hookEnv = append(hookEnv, e)
-		}
-	}
-	var o fakevirt.Options
-	hook := ""
+	c := &cli{stdout: stdout}
+	var env map[string]string
+	env, c.hookEnv = environment(environ)
+	o := options(env)
+	hook := env["FAKEVIRT_HOOK"]
 	flags := flag.NewFlagSet("fakevirt", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&o.Dir, "dir", env["FAKEVIRT_DIR"], "the host's folder (FAKEVIRT_DIR)")
-	flags.StringVar(&o.Root, "root", env["FAKEVIRT_ROOT"], "in front of disk paths; default: the folder (FAKEVIRT_ROOT)")
-	flags.StringVar(&o.RunDir, "run", env["FAKEVIRT_RUN"], "status files; default: run/libvirt/qemu in the folder (FAKEVIRT_RUN)")
-	flags.StringVar(&o.Name, "host", env["FAKEVIRT_HOST"], "the host's name (FAKEVIRT_HOST)")
-	flags.StringVar(&hook, "hook", env["FAKEVIRT_HOOK"], "the hook; none: not called (FAKEVIRT_HOOK)")
-	flags.BoolVar(&o.NoReasons, "no-reasons", env["FAKEVIRT_NO_REASONS"] != "", "be libvirt before 10.5 (FAKEVIRT_NO_REASONS)")
+	flags.StringVar(&o.Dir, "dir", o.Dir, "the host's folder (FAKEVIRT_DIR)")
+	flags.StringVar(&o.Root, "root", o.Root, "in front of disk paths; default: the folder (FAKEVIRT_ROOT)")
+	flags.StringVar(&o.RunDir, "run", o.RunDir, "status files; default: run/libvirt/qemu in the folder (FAKEVIRT_RUN)")
+	flags.StringVar(&o.Name, "host", o.Name, "the host's name (FAKEVIRT_HOST)")
+	flags.StringVar(&hook, "hook", hook, "the hook; none: not called (FAKEVIRT_HOOK)")
+	flags.StringVar(&c.peers, "peers", env["FAKEVIRT_PEERS"], "folder of the other hosts' environments (FAKEVIRT_PEERS)")
+	flags.BoolVar(&o.NoReasons, "no-reasons", o.NoReasons, "be libvirt before 10.5 (FAKEVIRT_NO_REASONS)")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	o.Launcher = fakevirt.Processes{}
-	if hook != "" {
-		o.Hook = fakevirt.ExecHook(hook, hookEnv...)
-	}
-	host, err := fakevirt.New(o)
-	if err != nil {
+	var err error
+	if c.host, err = newHost(o, hook, c.hookEnv); err != nil {
 		_, _ = fmt.Fprintln(stderr, "error:", err)
 		return 2
 	}
-	err = command(ctx, host, flags.Args(), stdout)
+	err = c.command(ctx, flags.Args())
 	var virsh *fakevirt.Error
 	switch {
 	case errors.As(err, &virsh):
@@ -77,8 +73,45 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	return 0
 }
 
+// environment sorts variables by name and picks those for the hook.
+func environment(environ []string) (env map[string]string, hook []string) {
+	env = map[string]string{}
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		env[name] = value
+		if strings.HasPrefix(name, "VIRTLVM_HOOK_") {
+			hook = append(hook, e)
+		}
+	}
+	return env, hook
+}
+
+func options(env map[string]string) fakevirt.Options {
+	return fakevirt.Options{
+		Dir: env["FAKEVIRT_DIR"], Root: env["FAKEVIRT_ROOT"], RunDir: env["FAKEVIRT_RUN"], Name: env["FAKEVIRT_HOST"],
+		NoReasons: env["FAKEVIRT_NO_REASONS"] != "",
+	}
+}
+
+func newHost(o fakevirt.Options, hook string, hookEnv []string) (*fakevirt.Host, error) {
+	o.Launcher = fakevirt.Processes{}
+	if hook != "" {
+		o.Hook = fakevirt.ExecHook(hook, hookEnv...)
+	}
+	return fakevirt.New(o)
+}
+
+// cli is one command on its host.
+type cli struct {
+	host    *fakevirt.Host
+	hookEnv []string
+	peers   string // folder of the other hosts' environments
+	stdout  io.Writer
+}
+
 // command carries out one command and prints what virsh would.
-func command(ctx context.Context, host *fakevirt.Host, args []string, stdout io.Writer) error {
+func (c *cli) command(ctx context.Context, args []string) error {
+	host, stdout := c.host, c.stdout
 	words := map[string]struct {
 		do  func(context.Context, string) error
 		say string
@@ -87,8 +120,12 @@ func command(ctx context.Context, host *fakevirt.Host, args []string, stdout io.
 		"destroy":  {host.Destroy, "Domain '%s' destroyed\n\n"},
 		"shutdown": {host.Shutdown, "Domain '%s' is being shutdown\n\n"},
 		"crash":    {host.Crash, "Domain '%s' crashed\n\n"},
+		"suspend":  {host.Suspend, "Domain '%s' suspended\n\n"},
+		"resume":   {host.Resume, "Domain '%s' resumed\n\n"},
 	}
 	switch {
+	case len(args) > 0 && args[0] == "migrate":
+		return c.migrate(ctx, args[1:])
 	case len(args) == 1 && args[0] == "list":
 		return list(host, stdout)
 	case len(args) == 1 && args[0] == "reconnect":

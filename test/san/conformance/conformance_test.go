@@ -13,10 +13,7 @@ import (
 
 func newFake(t *testing.T, hosts ...string) Fake {
 	t.Helper()
-	s, err := san.Create(t.TempDir(), san.Options{Hosts: hosts, VGs: []san.VGSpec{{Name: "vg_san"}}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return Fake{SAN: s}
+	return Fake{SAN: san.New(t, san.Options{Hosts: hosts, VGs: []san.VGSpec{{Name: "vg_san"}}})}
 }
 
 func TestFake(t *testing.T) {

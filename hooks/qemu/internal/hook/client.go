@@ -1,23 +1,17 @@
 package hook
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"syscall"
 	"time"
 
 	"virtlvm/internal/api"
 )
-
-// maxAnswer is the largest answer that is read, in bytes: a domain XML in base64 and
-// some room.
-const maxAnswer = maxXML/3*4 + 1<<20
 
 // answerError is an answer that is no verdict.
 type answerError struct {
@@ -41,47 +35,55 @@ func (e *garbageError) Error() string {
 
 // post sends the call and returns the verdict. The error is *answerError,
 // *garbageError, or one of the connection.
+//
+// It speaks HTTP/1.0 by itself: net/http, with all of TLS below it, would double this
+// program, and libvirt waits for its start at each step of each guest's life.
 func post(ctx context.Context, socket string, call api.HookCall) (api.HookVerdict, error) {
 	var verdict api.HookVerdict
 	body, err := json.Marshal(call)
 	if err != nil {
 		return verdict, fmt.Errorf("cannot encode the call: %w", err)
 	}
-	transport := &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, socket) },
-		DisableKeepAlives:  true,
-		DisableCompression: true,
-	}
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://virtlvmd"+api.RouteHook, bytes.NewReader(body))
-	if err != nil {
-		return verdict, fmt.Errorf("cannot make the request: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := transport.RoundTrip(req)
+	status, data, err := exchange(ctx, socket, body)
 	if err != nil {
 		return verdict, err
 	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err != nil {
-		return verdict, err
-	}
-	if resp.StatusCode/100 != 2 {
-		e := &answerError{status: resp.StatusCode}
+	if status/100 != 2 {
+		e := &answerError{status: status}
 		var body api.Error
 		if json.Unmarshal(data, &body) == nil {
 			e.message = body.Message
 		}
 		return verdict, e
 	}
-	if len(data) > maxAnswer {
-		return verdict, &garbageError{errors.New("too long")}
-	}
 	if err := json.Unmarshal(data, &verdict); err != nil {
 		return api.HookVerdict{}, &garbageError{err}
 	}
 	return verdict, nil
+}
+
+// exchange sends one request and reads the whole answer.
+func exchange(ctx context.Context, socket string, body []byte) (status int, answer []byte, err error) {
+	conn, err := dial(ctx, socket)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	// Whatever waits on the connection when ctx ends, ends.
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	head := fmt.Sprintf("POST %s HTTP/1.0\r\nHost: virtlvmd\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", api.RouteHook, len(body))
+	_, writeErr := conn.Write(append([]byte(head), body...))
+	// One that does not want to read everything may have said why.
+	status, answer, err = readAnswer(bufio.NewReader(conn))
+	switch {
+	case err == nil:
+		return status, answer, nil
+	case ctx.Err() != nil:
+		return 0, nil, ctx.Err()
+	case writeErr != nil:
+		return 0, nil, writeErr
+	}
+	return 0, nil, err
 }
 
 // dial connects to the socket. Where more hooks wait than its queue takes, as when all

@@ -1,0 +1,119 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/peer"
+)
+
+// sanlockConf names this host for the lockspaces (our_host_name, sanlock(8)), and so for
+// its peers: a holder read from a lease has this name.
+const sanlockConf = "/etc/sanlock/sanlock.conf"
+
+// hostName is this host's name among its peers.
+func hostName() (string, error) {
+	// Tests and the demo run several hosts on one machine.
+	if name := os.Getenv("VIRTLVM_HOST_NAME"); name != "" {
+		return name, nil
+	}
+	if name := ourHostName(sanlockConf); name != "" {
+		return name, nil
+	}
+	return os.Hostname()
+}
+
+// ourHostName reads our_host_name from a sanlock.conf; "" where it is not set.
+func ourHostName(path string) string {
+	f, err := os.Open(path) //nolint:gosec // a fixed path but in tests
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		key, value, ok := strings.Cut(lines.Text(), "=")
+		if ok && strings.TrimSpace(key) == "our_host_name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// newPeers makes the connections to other hosts; none is opened yet.
+func (d *Daemon) newPeers() *peer.Peers {
+	return peer.New(peer.Options{
+		Self:     func() string { return d.host },
+		Discover: func(ctx context.Context) ([]string, error) { return d.engine.LiveHosts(ctx) },
+		Log:      d.log,
+		Config: func() peer.Config {
+			cfg := d.config.Load().Peers
+			return peer.Config{
+				Discover: cfg.Discover, Hosts: cfg.Hosts, SSHDir: cfg.SSHDir,
+				ConnectTimeout: cfg.ConnectTimeout, CallTimeout: cfg.CallTimeout, Parallel: cfg.Parallel,
+			}
+		},
+	})
+}
+
+// caller makes the engine's calls of other hosts.
+type caller struct{ peers *peer.Peers }
+
+// Call implements activation.Peers.
+func (c caller) Call(ctx context.Context, host, path string, in, out any) error {
+	return c.peers.Do(ctx, host, http.MethodPost, path, in, out)
+}
+
+// listPeers answers who the other hosts are.
+func (d *Daemon) listPeers(ctx context.Context) (api.Peers, error) {
+	peers, err := d.peers.List(ctx)
+	cfg := d.config.Load().Peers
+	answer := api.Peers{
+		Host: d.host, Peers: peers, SSHDir: cfg.SSHDir,
+		ConnectTimeout: cfg.ConnectTimeout, CallTimeout: cfg.CallTimeout,
+	}
+	if err != nil {
+		answer.Problem = err.Error()
+	}
+	return answer, nil
+}
+
+// peerAllowed is nil for a host that is one of the cluster: listed in the configuration, or
+// alive in a lockspace of ours. Its key alone is not enough once it has left.
+func (d *Daemon) peerAllowed(ctx context.Context, name string) error {
+	if _, listed := d.config.Load().Peers.Hosts[name]; listed {
+		return nil
+	}
+	live, err := d.liveHosts(ctx)
+	if err != nil {
+		return api.NewError(api.KindLocking, fmt.Sprintf("cannot tell whether %s is a host of the cluster: %v", name, err))
+	}
+	for _, host := range live {
+		if host == name {
+			return nil
+		}
+	}
+	return api.NewError(api.KindForbidden, fmt.Sprintf("%s is no live host of a lockspace of %s (%s)", name, d.host, strings.Join(live, ", ")))
+}
+
+// liveFor is how long a list of live hosts is good for: asking sanlock takes a while, and
+// a host asks several things in a row.
+const liveFor = 10 * time.Second
+
+func (d *Daemon) liveHosts(ctx context.Context) ([]string, error) {
+	d.live.mu.Lock()
+	defer d.live.mu.Unlock()
+	if time.Since(d.live.at) < liveFor {
+		return d.live.names, nil
+	}
+	names, err := d.engine.LiveHosts(ctx)
+	if err == nil {
+		d.live.names, d.live.at = names, time.Now()
+	}
+	return names, err
+}

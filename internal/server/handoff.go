@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"virtlvm/internal/api"
+)
+
+// Handoff is what other hosts may ask of the engine; peer is the caller's name.
+type Handoff interface {
+	Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error)
+	GrantGood(ctx context.Context, peer string, q api.GrantQuery) (api.GrantAnswer, error)
+	Writers(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
+	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
+	Notice(peer string, n api.PeerNotice)
+}
+
+// handoffRoutes are the requests that hosts make of each other.
+func (s *Server) handoffRoutes() []route {
+	h := s.Handoff
+	if h == nil {
+		return nil
+	}
+	return []route{
+		{"POST " + api.RoutePeerLend, AccessPeer, asked(h.Lend)},
+		{"POST " + api.RoutePeerGrant, AccessPeer, asked(h.GrantGood)},
+		{"POST " + api.RoutePeerWriters, AccessPeer, asked(h.Writers)},
+		{"POST " + api.RoutePeerGuest, AccessPeer, asked(h.GuestState)},
+		{"POST " + api.RoutePeerNotice, AccessPeer, asked(func(_ context.Context, peer string, n api.PeerNotice) (struct{}, error) {
+			h.Notice(peer, n)
+			return struct{}{}, nil
+		})},
+	}
+}
+
+// asked makes a handler of a request from another host.
+func asked[Q, A any](answer func(context.Context, string, Q) (A, error)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		var q Q
+		if err := decode(r, maxSmallBody, &q); err != nil {
+			return nil, err
+		}
+		return answer(r.Context(), callerOf(r.Context()).peerName(), q)
+	}
+}

@@ -1,0 +1,102 @@
+# bash completion for virtlvm(8)
+# Generated from the command line by make docs; do not edit.
+# shellcheck shell=bash
+
+# The first column of a table, without its heading.
+_virtlvm_column() {
+	command virtlvm --timeout 2s "$1" 2>/dev/null | sed -n '2,$s/  .*//p' | sort -u
+}
+
+# _virtlvm_find KIND: what there is of the kind.
+_virtlvm_find() {
+	case $1 in
+	volume) _virtlvm_column volumes ;;
+	group) _virtlvm_column volumes | sed 's,/.*,,' | sort -u ;;
+	guest) _virtlvm_column guests ;;
+	esac
+}
+
+# _virtlvm_complete KIND WORD: fills COMPREPLY with what begins with the word.
+_virtlvm_complete() {
+	local found
+	if [[ $1 == file ]]; then
+		compopt -o filenames 2>/dev/null
+		while IFS= read -r found; do
+			COMPREPLY+=("$found")
+		done < <(compgen -f -- "$2")
+		return
+	fi
+	while IFS= read -r found; do
+		[[ $found == "$2"* ]] && COMPREPLY+=("$(printf %q "$found")")
+	done < <(_virtlvm_find "$1")
+}
+
+_virtlvm() {
+	local words=() word value='' path='' count=0 i
+	local current=${COMP_WORDS[COMP_CWORD]}
+	# bash splits --option=value at the sign.
+	[[ $current == '=' ]] && current=
+	for ((i = 1; i < COMP_CWORD; i++)); do
+		[[ ${COMP_WORDS[i]} == '=' ]] || words+=("${COMP_WORDS[i]}")
+	done
+	COMPREPLY=()
+
+	# Walk to the command; value is the option whose value comes next.
+	for word in "${words[@]}"; do
+		if [[ -n $value ]]; then
+			value=
+			continue
+		fi
+		case "$path $word" in
+		*' --socket' | *' --timeout') value=$word ;;
+		' status') path='status' ;;
+		' volumes') path='volumes' ;;
+		' guests') path='guests' ;;
+		' commands') path='commands' ;;
+		'commands --limit') value=$word ;;
+		' command') path='command' ;;
+		' hooks') path='hooks' ;;
+		'hooks --limit' | 'hooks --guest') value=$word ;;
+		' activate') path='activate' ;;
+		' deactivate') path='deactivate' ;;
+		' config') path='config' ;;
+		'config check') path='config/check' ;;
+		' version') path='version' ;;
+		*' -'*) ;;
+		*) count=$((count + 1)) ;;
+		esac
+	done
+
+	local kind='' candidates=''
+	if [[ -n $value ]]; then
+		case $value in
+		--socket) kind='file' ;;
+		--guest) kind='guest' ;;
+		esac
+	elif [[ $current == -* ]]; then
+		candidates='--json --socket --timeout --help -h --version -v'
+		case $path in
+		commands) candidates+=' --limit' ;;
+		hooks) candidates+=' --limit --guest' ;;
+		activate) candidates+=' --shared' ;;
+		esac
+	else
+		case "$path $count" in
+		'volumes 0') kind='group' ;;
+		'activate 0') kind='volume' ;;
+		'deactivate 0') kind='volume' ;;
+		'config/check 0') kind='file' ;;
+		'config 0') candidates='check' ;;
+		' 0') candidates='status volumes guests commands command hooks activate deactivate config version' ;;
+		esac
+	fi
+	if [[ -n $kind ]]; then
+		_virtlvm_complete "$kind" "$current"
+	elif [[ -n $candidates ]]; then
+		while IFS= read -r word; do
+			COMPREPLY+=("$word")
+		done < <(compgen -W "$candidates" -- "$current")
+	fi
+}
+
+complete -F _virtlvm virtlvm

@@ -1,0 +1,68 @@
+package san
+
+// Env is what the programs of sanfake need to run as this host.
+func (h *Host) Env() []string {
+	return []string{"SAN_DIR=" + h.san.dir, "SAN_HOST=" + h.name}
+}
+
+// Active reports whether the volume's device is there.
+func (h *Host) Active(vg, lv string) bool {
+	found := false
+	_ = h.san.view(func(st *state) error {
+		if hs := st.Hosts[h.name]; hs != nil {
+			found = hs.Devs[dmName(vg, lv)] != nil
+		}
+		return nil
+	})
+	return found
+}
+
+// LockMode is what lvmlockd on this host holds of the volume: "ex", "sh", "un", or
+// "orphan ex", "orphan sh" where a lvmlockd that is gone took it.
+func (h *Host) LockMode(vg, lv string) string {
+	mode := "un"
+	_ = h.san.view(func(st *state) error {
+		g, hs := st.VGs[vg], st.Hosts[h.name]
+		if g == nil || hs == nil || g.find(lv) == nil {
+			return nil
+		}
+		if l := hs.lockOf(vg, g.locker(g.find(lv)).UUID); l != nil {
+			mode = l.Mode
+			if l.Orphan {
+				mode = "orphan " + mode
+			}
+		}
+		return nil
+	})
+	return mode
+}
+
+// Held is what a host has of one volume.
+type Held struct {
+	Volume string // vg/lv
+	Lock   string // as LockMode has it
+	Active bool   // its device is there
+	Open   int    // by how many processes
+}
+
+// Held lists every volume of which this host has anything, by name.
+func (h *Host) Held() ([]Held, error) {
+	var names [][2]string
+	err := h.san.view(func(st *state) error {
+		for _, vg := range st.vgsByName() {
+			for _, lv := range vg.visible() {
+				names = append(names, [2]string{vg.Name, lv.Name})
+			}
+		}
+		return nil
+	})
+	var out []Held
+	for _, n := range names {
+		held := Held{Volume: n[0] + "/" + n[1], Lock: h.LockMode(n[0], n[1]), Active: h.Active(n[0], n[1])}
+		held.Open = h.san.opens(h.name, dmName(n[0], n[1]))
+		if held.Lock != "un" || held.Active {
+			out = append(out, held)
+		}
+	}
+	return out, err
+}
