@@ -71,7 +71,7 @@ func (p *program) app(stderr io.Writer) *cli.App {
 		Name:        "virtlvm",
 		Usage:       "guests' LVM volumes are exclusive to the host where the guest runs",
 		UsageText:   "virtlvm [--json] [--host HOST] [--socket PATH] [--timeout DURATION] COMMAND [ARGUMENTS]",
-		Description: description("Shows and steers virtlvmd on this host, or with --host on another. Options may stand before or after the\narguments. See virtlvm(8) for the exit codes.", "virtlvm status"),
+		Description: description("Shows and steers virtlvmd on this host, or with --host on another. Options may stand before\nor after the arguments. See virtlvm(8) for the exit codes.", "virtlvm status"),
 		Version:     version.Version,
 		Writer:      p.out,
 		ErrWriter:   stderr,

@@ -112,11 +112,11 @@ func (r *remote) part() {
 	}
 }
 
-// onThisHost refuses --host for a command that works on files of this host. The
-// environment's is for all the other commands and does not matter here.
-func onThisHost(c *cli.Context) error {
+// argsHere is args for a command that works on files of this host, where --host makes no
+// sense. The environment's is meant for the other commands and does not matter here.
+func argsHere(c *cli.Context, low, high int) error {
 	if host := c.String("host"); host != "" && host != os.Getenv(hostVariable) {
 		return usageError("`%s` works on this host alone: run it there, without --host", c.Command.HelpName)
 	}
-	return nil
+	return args(c, low, high)
 }

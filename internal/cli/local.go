@@ -43,7 +43,7 @@ type configProblem struct {
 }
 
 func (p *program) configCheck(c *cli.Context) error {
-	if err := errors.Join(args(c, 0, 1), onThisHost(c)); err != nil {
+	if err := argsHere(c, 0, 1); err != nil {
 		return err
 	}
 	report := configReport{File: config.DefaultPath, Problems: []configProblem{}}

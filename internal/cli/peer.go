@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +16,9 @@ import (
 	"virtlvm/internal/peer"
 	"virtlvm/internal/run"
 )
+
+// maxPeers is the most hosts that a lockspace of sanlock can have.
+const maxPeers = 2000
 
 // hostKeyDir is where the ssh server keeps its keys (sshd_config(5), HostKey).
 const hostKeyDir = "/etc/ssh"
@@ -43,7 +45,7 @@ func (p *program) peerCommand() *cli.Command {
 }
 
 func (p *program) peerAuthorize(c *cli.Context) error {
-	if err := errors.Join(args(c, 0, 0), onThisHost(c)); err != nil {
+	if err := argsHere(c, 0, 0); err != nil {
 		return err
 	}
 	known, err := ask(c, quick, (*client.Client).Peers)
@@ -91,7 +93,7 @@ type peerReport struct {
 }
 
 func (p *program) peerTest(c *cli.Context) error {
-	if err := onThisHost(c); err != nil {
+	if err := argsHere(c, 0, maxPeers); err != nil {
 		return err
 	}
 	known, err := ask(c, quick, (*client.Client).Peers)

@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"virtlvm/internal/api"
+	"virtlvm/internal/server"
 )
 
 func TestMain(m *testing.M) {
@@ -46,6 +47,11 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"daemon": startDaemon,
+			// expand is `expand FILE`: variables in it become their values.
+			"expand": func(ts *testscript.TestScript, _ bool, args []string) {
+				text := os.Expand(ts.ReadFile(args[0]), ts.Getenv)
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+			},
 			"run": func(ts *testscript.TestScript, _ bool, args []string) {
 				oneAtATime.Lock()
 				defer oneAtATime.Unlock()
@@ -85,15 +91,23 @@ func checkExit(ts *testscript.TestScript, want string, got int) {
 	}
 }
 
-// startDaemon is `daemon DIR`: a daemon on the script's socket that answers each route
+// startDaemon is `daemon DIR [SOCKET]`: a daemon on the script's socket, or on a peer
+// socket of that name, that answers each route
 // with the file of that name below DIR and appends what it was asked to the file
 // `requests`. An answer with a kind and a message is an error; one that is not JSON at
 // all is sent as it is.
 func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 	dir := ts.MkAbs(args[0])
-	l, err := net.Listen("unix", ts.Getenv("VIRTLVM_SOCKET"))
+	socket := ts.Getenv("VIRTLVM_SOCKET")
+	if len(args) > 1 {
+		socket = ts.MkAbs(args[1])
+	}
+	l, err := net.Listen("unix", socket)
 	ts.Check(err)
-	requests, err := os.Create(ts.MkAbs("requests"))
+	if len(args) > 1 {
+		l = server.PeerListener(l)
+	}
+	requests, err := os.OpenFile(ts.MkAbs("requests"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	ts.Check(err)
 	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -153,6 +167,8 @@ func answerOf(route string) any {
 		return &[]api.Command{}
 	case api.RouteHooks:
 		return &[]api.HookRecord{}
+	case api.RoutePeers:
+		return &api.Peers{}
 	case api.RouteActivate, api.RouteDeactivate:
 		return &api.Command{}
 	}

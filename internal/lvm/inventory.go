@@ -41,6 +41,7 @@ const (
 func (l *LVM) VGs(ctx context.Context) ([]VG, error) {
 	cmd := reportCmd("vgs", vgFields)
 	res, err := l.runner.Run(ctx, cmd)
+	res = withLog(res)
 	if err := Classify(cmd, res, err); err != nil {
 		return nil, err
 	}
@@ -71,6 +72,7 @@ func (l *LVM) Inventory(ctx context.Context, vgs ...string) (vols []model.Volume
 	}
 	cmd := reportCmd("lvs", lvFields, vgs...)
 	res, runErr := l.runner.Run(ctx, cmd)
+	res = withLog(res)
 	missing, err = absent(Classify(cmd, res, runErr))
 	if err != nil {
 		return nil, nil, nil, err

@@ -9,11 +9,17 @@ import (
 	"strings"
 
 	"virtlvm/internal/api"
+	"virtlvm/internal/run"
 )
 
 // report is what `--reportformat json` prints (lvmreport(7)). An old LVM prints it
-// without "log", a newer one with an empty or a filled one; it is not needed.
+// without "log" and its messages on stderr; a newer one (seen: 2.03.31) prints them here,
+// and nothing on stderr.
 type report struct {
+	Log []struct {
+		Type    string `json:"log_type"` // "error", "warn", "print", "status", ...
+		Message string `json:"log_message"`
+	} `json:"log"`
 	Report []struct {
 		VG []row `json:"vg"`
 		LV []row `json:"lv"`
@@ -71,6 +77,22 @@ func parseReport(program string, out []byte) (report, error) {
 		rest = rest[at+1:]
 	}
 	return rep, api.WrapError(api.KindInternal, fmt.Sprintf("cannot understand the answer of %s: %v: %q", program, err, head(out)), err)
+}
+
+// withLog adds the messages in a report's log to stderr, where all else looks for them.
+func withLog(res run.Result) run.Result {
+	rep, err := parseReport("", res.Stdout)
+	if err != nil {
+		return res // whoever needs the report says what is wrong with it
+	}
+	text := string(res.Stderr)
+	for _, l := range rep.Log {
+		if l.Type != "status" && l.Message != "" {
+			text += "  " + l.Message + "\n"
+		}
+	}
+	res.Stderr = []byte(text)
+	return res
 }
 
 // lineStart reports whether only blanks stand before position at on its line.

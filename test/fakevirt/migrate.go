@@ -68,14 +68,14 @@ var (
 	// StepSwitched it stays paused while the destination's runs. With P2P the migration
 	// goes on without virsh.
 	ErrClientGone = errors.New("client has gone")
-	// ErrReplyLost, returned by Step at StepSwitched, is a connection to the destination
+	// ErrReplyLost is for Step to return at StepSwitched: a connection to the destination
 	// that breaks before its answer has come: the guest runs there, and libvirt lets it
 	// run again on the source ("the lock manager plugins should take care of safety in
 	// this scenario").
 	ErrReplyLost = errors.New("Cannot recv data: Connection reset by peer") //nolint:staticcheck // libvirt's words
 	// ErrHostGone is the power failure of a host. Of a source, and with it of the virsh
 	// there, it ends Migrate at once: the destination notices by Host.ConnectionLost.
-	ErrHostGone = errors.New("End of file while reading data: Input/output error") //nolint:staticcheck // libvirt's words
+	ErrHostGone = errors.New("End of file while reading data: Input/output error")
 )
 
 // Flags of libvirt's API (virDomainMigrateFlags).
