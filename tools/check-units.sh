@@ -18,7 +18,7 @@ done
 install -D -m 0755 /dev/null "$root/bin/kill"
 
 out=$(systemd-analyze verify --man=no --recursive-errors=yes --root="$root" \
-	virtlvmd.service virtlvmd.socket virtlvmd-ro.socket libvirtd.service virtqemud.service 2>&1) || {
+	virtlvmd.service virtlvmd.socket virtlvmd-ro.socket virtlvmd-peer.socket libvirtd.service virtqemud.service 2>&1) || {
 	printf '%s\n' "$out" >&2
 	exit 1
 }

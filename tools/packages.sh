@@ -4,6 +4,7 @@
 #        BUILD: folder with the programs; VERSION: as `virtlvm version` shows it
 # Environment:
 #   MAINTAINER         "Name <address>" of who makes the packages; else DEBFULLNAME and DEBEMAIL
+#   LINTIAN            what checks the .deb (lintian); "true" checks nothing
 #   SOURCE_DATE_EPOCH  time of the files, in seconds; else the commit's
 set -euo pipefail
 
@@ -39,9 +40,10 @@ deb=$BUILD/packages/virtlvm_${PKG_VERSION}_$ARCH.deb
 "${nfpm[@]}" package --packager deb --target "$deb" >/dev/null
 "${nfpm[@]}" package --packager rpm --target "${deb%.deb}.rpm" >/dev/null
 
-if command -v lintian >/dev/null; then
-	lintian --no-cfg --allow-root --fail-on error,warning --tag-display-limit 0 "$deb"
-	echo "packages: lintian has no errors and no warnings"
+lintian=${LINTIAN:-lintian}
+if command -v "$lintian" >/dev/null; then
+	"$lintian" --no-cfg --allow-root --fail-on error,warning --tag-display-limit 0 "$deb"
+	echo "packages: $lintian found no errors and no warnings"
 else
 	echo "packages: not checked: no lintian on this machine"
 fi

@@ -49,6 +49,7 @@ func TestParseTarget(t *testing.T) {
 		"ssh://root@kvm-b:2222":    {Target{User: "root", Host: "kvm-b", Port: 2222}, "ssh://root@kvm-b:2222"},
 		"ssh://10.0.0.2":           {Target{Host: "10.0.0.2"}, "ssh://10.0.0.2"},
 		"ssh://root@[fe80::1]":     {Target{User: "root", Host: "fe80::1"}, "ssh://root@[fe80::1]"},
+		"_sys@kvm-b":               {Target{User: "_sys", Host: "kvm-b"}, "ssh://_sys@kvm-b"},
 		"ssh://[2001:db8::1]:22":   {Target{Host: "2001:db8::1", Port: 22}, "ssh://[2001:db8::1]:22"},
 		"unix:///run/v/peer.sock":  {Target{Socket: "/run/v/peer.sock"}, "unix:///run/v/peer.sock"},
 		"unix:///a b":              {Target{Socket: "/a b"}, "unix:///a b"},
@@ -69,7 +70,8 @@ func TestParseTargetRefuses(t *testing.T) {
 		"", "-oProxyCommand=id", "kvm-b -oProxyCommand=id", "kvm-b\n", "kvm\tb", "@kvm-b", "-l@kvm-b", "a b@kvm-b", "a@", "a@b@c",
 		"ssh://", "ssh://-oProxyCommand=id", "ssh://root@-oProxyCommand=id", "ssh://-l@kvm-b", "ssh://@kvm-b", "ssh://kvm-b:0",
 		"ssh://kvm-b:65536", "ssh://kvm-b:x", "ssh://kvm-b:-1", "ssh://kvm-b/path", "ssh://kvm-b?x=1", "ssh://kvm-b?", "ssh://kvm-b#f", "ssh://kvm b",
-		"ssh://kvm-b\n", "ssh://%6bvm", "ssh://$(id)", "ssh://a;b", "ssh://[fe80::1%25eth0]", "ssh://a%20b@kvm-b",
+		"ssh://kvm-b\n", "ssh://%6bvm", "ssh://$(id)", "ssh://a;b", "ssh://[fe80::1%25eth0]", "ssh://[fe80::1%eth0]", "ssh://[10.0.0.2]", "ssh://[fe80::1", "ssh://[fe80::1]x", "ssh://[fe80::1]x:22", "ssh://fe80::1", "ssh://[]", "ssh://kvm-b:", "ssh://kvm-b:+22",
+		"ssh://kvm-b//", "ssh://a@b@kvm-b", "_@kvm-b", strings.Repeat("u", 64) + "@kvm-b", "ssh://a%20b@kvm-b",
 		"unix://", "unix://run/x", "unix://relative", "unix:///a\nb", "unix:///a\x00", "http://kvm-b", "qemu+ssh://kvm-b/system", "SSH://kvm-b",
 	} {
 		_, err := ParseTarget(bad)

@@ -1,15 +1,13 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // Target says how a daemon is reached: by a unix socket of this host, or by ssh.
@@ -20,64 +18,82 @@ type Target struct {
 	Port   int    // 0: the one ssh takes
 }
 
-// userName is a user as ssh may be told one: no option, no second word in a shell.
-var userName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`) })
+// What the two kinds of addresses begin with.
+const (
+	sshScheme  = "ssh://"
+	unixScheme = "unix://"
+)
 
 // ParseTarget reads "ssh://USER@HOST:PORT" (user and port may be left out),
 // "unix:///PATH", or a bare HOST or USER@HOST. Every part is checked: it comes to stand
 // on the command line of ssh.
 func ParseTarget(s string) (Target, error) {
-	if path, ok := strings.CutPrefix(s, "unix://"); ok {
+	if path, ok := strings.CutPrefix(s, unixScheme); ok {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, unprintable) {
 			return Target{}, fmt.Errorf("%q needs an absolute path: unix:///PATH", s)
 		}
 		return Target{Socket: path}, nil
 	}
-	rest, isURL := strings.CutPrefix(s, "ssh://")
-	if !isURL {
-		if strings.Contains(s, "://") {
-			return Target{}, fmt.Errorf("%q is neither ssh://USER@HOST:PORT nor unix:///PATH", s)
+	rest, isURL := strings.CutPrefix(s, sshScheme)
+	if !isURL && strings.Contains(s, "://") {
+		return Target{}, fmt.Errorf("%q is neither ssh://USER@HOST:PORT nor unix:///PATH", s)
+	}
+	var t Target
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		t.User, rest = rest[:at], rest[at+1:]
+		if strings.Contains(t.User, ":") {
+			// Not quoted: the message would show it.
+			return Target{}, errors.New("an address must not hold a password; ssh is let in by a key")
 		}
-		return bareTarget(s)
-	}
-	u, err := url.Parse(s)
-	if err != nil || u.Opaque != "" || strings.Trim(u.Path, "/") != "" || strings.ContainsAny(s, "?#") {
-		return Target{}, fmt.Errorf("%q is not of the form ssh://USER@HOST:PORT", s)
-	}
-	if _, secret := u.User.Password(); secret {
-		// Not quoted: the message would show it.
-		return Target{}, fmt.Errorf("an ssh:// address must not hold a password; ssh is let in by a key")
-	}
-	host := u.Hostname()
-	if _, err := netip.ParseAddr(host); err != nil || strings.Contains(host, "%") {
-		if err := CheckHostName(host); err != nil {
-			return Target{}, err
+		if !isUser(t.User) {
+			return Target{}, fmt.Errorf("%q is not a name of a user", t.User)
 		}
 	}
-	t := Target{User: u.User.Username(), Host: host}
-	if strings.Contains(rest, "@") && !userName().MatchString(t.User) {
-		return Target{}, fmt.Errorf("%q is not a name of a user", t.User)
+	var err error
+	if isURL {
+		t.Host, t.Port, err = parseAddress(strings.TrimSuffix(rest, "/"))
+	} else {
+		t.Host, err = rest, CheckHostName(rest)
 	}
-	if p := u.Port(); p != "" {
-		t.Port, err = strconv.Atoi(p)
-		if err != nil || t.Port < 1 || t.Port > 65535 {
-			return Target{}, fmt.Errorf("%q is not a port", p)
-		}
+	if err != nil {
+		return Target{}, err
 	}
 	return t, nil
 }
 
-func bareTarget(s string) (Target, error) {
-	user, host, hasUser := strings.Cut(s, "@")
-	if !hasUser {
-		user, host = "", s
-	} else if !userName().MatchString(user) {
-		return Target{}, fmt.Errorf("%q is not a name of a user", user)
+// parseAddress reads HOST, HOST:PORT, [IPV6] and [IPV6]:PORT.
+func parseAddress(s string) (host string, port int, err error) {
+	var after string
+	if inner, bracket := strings.CutPrefix(s, "["); bracket {
+		var closed bool
+		host, after, closed = strings.Cut(inner, "]")
+		if ip, err := netip.ParseAddr(host); !closed || err != nil || !ip.Is6() || ip.Zone() != "" {
+			return "", 0, fmt.Errorf("%q is not an IPv6 address", host)
+		}
+	} else {
+		end := len(s)
+		if colon := strings.IndexByte(s, ':'); colon >= 0 {
+			end = colon
+		}
+		host, after = s[:end], s[end:]
+		if err := CheckHostName(host); err != nil {
+			return "", 0, err
+		}
 	}
-	if err := CheckHostName(host); err != nil {
-		return Target{}, err
+	if after == "" {
+		return host, 0, nil
 	}
-	return Target{User: user, Host: host}, nil
+	digits, colon := strings.CutPrefix(after, ":")
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if !colon || err != nil || n == 0 {
+		return "", 0, fmt.Errorf("%q is not a port", digits)
+	}
+	return host, int(n), nil
+}
+
+// isUser reports whether ssh may be told s as a user.
+func isUser(s string) bool {
+	return len(s) <= maxHostName && isName(strings.TrimPrefix(s, "_"))
 }
 
 // unprintable finds what has no place in a path of a socket: messages and logs show it.
@@ -86,7 +102,7 @@ func unprintable(r rune) bool { return !strconv.IsPrint(r) }
 // String is the target as a URL that ParseTarget reads.
 func (t Target) String() string {
 	if t.Socket != "" {
-		return "unix://" + t.Socket
+		return unixScheme + t.Socket
 	}
 	host := t.Host
 	switch {
@@ -98,5 +114,5 @@ func (t Target) String() string {
 	if t.User != "" {
 		host = t.User + "@" + host
 	}
-	return "ssh://" + host
+	return sshScheme + host
 }

@@ -48,7 +48,7 @@ _virtlvm() {
 			continue
 		fi
 		case "$path $word" in
-		*' --socket' | *' --timeout') value=$word ;;
+		*' --host' | *' --socket' | *' --timeout') value=$word ;;
 		' status') path='status' ;;
 		' volumes') path='volumes' ;;
 		' guests') path='guests' ;;
@@ -59,6 +59,11 @@ _virtlvm() {
 		'hooks --limit' | 'hooks --guest') value=$word ;;
 		' activate') path='activate' ;;
 		' deactivate') path='deactivate' ;;
+		' peer') path='peer' ;;
+		'peer authorize') path='peer/authorize' ;;
+		'peer test') path='peer/test' ;;
+		' relay') path='relay' ;;
+		'relay --peer') value=$word ;;
 		' config') path='config' ;;
 		'config check') path='config/check' ;;
 		' version') path='version' ;;
@@ -74,20 +79,22 @@ _virtlvm() {
 		--guest) kind='guest' ;;
 		esac
 	elif [[ $current == -* ]]; then
-		candidates='--json --socket --timeout --help -h --version -v'
+		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
 		commands) candidates+=' --limit' ;;
 		hooks) candidates+=' --limit --guest' ;;
 		activate) candidates+=' --shared' ;;
+		relay) candidates+=' --peer' ;;
 		esac
 	else
 		case "$path $count" in
 		'volumes 0') kind='group' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
+		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status volumes guests commands command hooks activate deactivate config version' ;;
+		' 0') candidates='status volumes guests commands command hooks activate deactivate peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then

@@ -111,3 +111,29 @@ func TestStall(t *testing.T) {
 	require.NoError(t, l.b.Resume())
 	require.Contains(t, l.ok(l.a, "sanlock client gets -h 1"), "h 2 gen 1 timestamp 320 LIVE\n")
 }
+
+func TestLostLockspace(t *testing.T) {
+	l := newLab(t, "m1", "m2")
+	require.Error(t, l.b.LoseLockspace("nosuch"))
+	l.ok(l.b, "lvchange -aey vg_san/m1")
+	require.NoError(t, l.b.LoseLockspace("vg_san"))
+	require.True(t, l.b.Active("vg_san", "m1"))
+	require.Contains(t, l.ok(l.b, "lvmlockctl -i"), "LS sanlock lvm_vg_san\n")
+	require.NotContains(t, l.ok(l.b, "lvmlockctl -i"), "LK LV")
+	require.NotContains(t, l.ok(l.b, "sanlock client status"), "lvm_vg_san")
+	require.Empty(t, l.ok(l.b, "sanlock client gets -h 1"))
+	const skipped = "VG vg_san lock skipped: storage errors for sanlock leases"
+	_, stderr, code := l.run(l.b, "lvs")
+	require.Equal(t, 0, code)
+	require.Equal(t, "  "+skipped+"\n  Reading VG vg_san without a lock.\n", stderr)
+	l.fails(l.b, "lvchange -aey vg_san/m2", skipped+"|Cannot access VG vg_san due to failed lock.")
+	l.fails(l.b, "lvchange --addtag x vg_san/m2", "VG vg_san lock failed: storage errors for sanlock leases")
+	l.fails(l.a, "lvchange -aey vg_san/m1", refused("m1"))
+	_, _, code = l.run(l.b, "lvchange -an vg_san/m1")
+	require.Equal(t, 0, code)
+	l.after(77 * time.Second)
+	l.ok(l.a, "lvchange -aey vg_san/m1")
+	l.ok(l.b, "vgchange --lockstop vg_san")
+	l.ok(l.b, "vgchange --lockstart vg_san")
+	l.ok(l.b, "lvchange -aey vg_san/m2")
+}

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func (l *lab) dump(lv string) string {
+func (l *lab) dump() string {
 	l.Helper()
-	v, err := l.san.Volume("vg_san", lv)
+	v, err := l.san.Volume("vg_san", "lv1")
 	require.NoError(l, err)
 	out := l.ok(l.b, "sanlock direct dump /dev/mapper/vg_san-lvmlock:"+itoa(v.LeaseOffset)+":1048576")
 	return strings.ReplaceAll(out, v.LVUUID, "pZpgZL-WPLZ-VNSv-Xjul-gkWG-XL6f-9HgcwX")
@@ -23,22 +23,22 @@ func TestDirectDump(t *testing.T) {
 	l := newLab(t, "lv1")
 	lease := "70254592                           lvm_vg_san           pZpgZL-WPLZ-VNSv-Xjul-gkWG-XL6f-9HgcwX "
 	shared := strings.Repeat(" ", 106)
-	require.Equal(t, dumpHead+lease+"0000000000 0000 0000 0\n", l.dump("lv1"))
+	require.Equal(t, dumpHead+lease+"0000000000 0000 0000 0\n", l.dump())
 	l.after(27 * time.Second)
 	l.ok(l.b, "lvchange -aey vg_san/lv1")
-	require.Equal(t, dumpHead+lease+"0000000327 0002 0001 1\n", l.dump("lv1"))
+	require.Equal(t, dumpHead+lease+"0000000327 0002 0001 1\n", l.dump())
 	l.ok(l.b, "lvchange -asy vg_san/lv1")
-	require.Equal(t, dumpHead+lease+"0000000000 0002 0001 1\n"+shared+"0002 0001 SH\n", l.dump("lv1"))
+	require.Equal(t, dumpHead+lease+"0000000000 0002 0001 1\n"+shared+"0002 0001 SH\n", l.dump())
 	l.ok(l.a, "lvchange -asy vg_san/lv1")
 	both := shared + "0001 0001 SH\n" + shared + "0002 0001 SH\n"
-	require.Equal(t, dumpHead+lease+"0000000000 0001 0001 2\n"+both, l.dump("lv1"))
+	require.Equal(t, dumpHead+lease+"0000000000 0001 0001 2\n"+both, l.dump())
 	l.fails(l.b, "lvchange -aey vg_san/lv1", refused("lv1"))
-	require.Equal(t, dumpHead+lease+"0000000000 0002 0001 3\n"+both, l.dump("lv1"), "a failing convert leaves its name")
+	require.Equal(t, dumpHead+lease+"0000000000 0002 0001 3\n"+both, l.dump(), "a failing convert leaves its name")
 	l.ok(l.a, "lvchange -an vg_san/lv1")
 	l.ok(l.b, "lvchange -aey vg_san/lv1")
-	require.Equal(t, dumpHead+lease+"0000000327 0002 0001 4\n", l.dump("lv1"))
+	require.Equal(t, dumpHead+lease+"0000000327 0002 0001 4\n", l.dump())
 	l.ok(l.b, "lvchange -an vg_san/lv1")
-	require.Equal(t, dumpHead+lease+"0000000000 0002 0001 4\n", l.dump("lv1"), "free names its last owner")
+	require.Equal(t, dumpHead+lease+"0000000000 0002 0001 4\n", l.dump(), "free names its last owner")
 }
 
 func TestDumpRange(t *testing.T) {

@@ -13,12 +13,12 @@ func (h *Host) LockStart(vg string) error {
 		if g == nil || hs.Down || hs.LockdDown || hs.SanlockDown {
 			return errors.New("not possible")
 		}
-		return h.san.startLockspace(st, hs, g, h.san.now(st))
+		return h.san.startLockspace(hs, g, h.san.now(st))
 	})
 }
 
 // startLockspace takes the host id: the generation grows each time.
-func (s *SAN) startLockspace(st *state, hs *hostState, vg *vgState, at time.Time) error {
+func (s *SAN) startLockspace(hs *hostState, vg *vgState, at time.Time) error {
 	if !vg.leased() || hs.Spaces[vg.Name] != nil {
 		return nil
 	}
@@ -54,10 +54,30 @@ func (h *hostState) holdsLocks(vg string) bool {
 }
 
 func (s *SAN) stopLockspace(hs *hostState, vg *vgState) error {
+	lost := hs.Spaces[vg.Name].Lost
 	delete(hs.Spaces, vg.Name)
-	if d := vg.Deltas[hs.ID]; d != nil {
+	if d := vg.Deltas[hs.ID]; d != nil && !lost {
 		d.Free, d.SilentAt = true, 0
 	}
 	hs.Locks = slices.DeleteFunc(hs.Locks, func(l *localLock) bool { return l.VG == vg.Name })
 	return s.unlink(hs, dmName(vg.Name, lockLVName))
+}
+
+// LoseLockspace is what follows a failure to renew where the kill command says that all
+// is well: sanlock drops the lockspace, lvmlockd goes on showing it without its LV locks,
+// devices stay active and writable. The leases on disk protect until they expire. A
+// lockstop ends the state.
+func (h *Host) LoseLockspace(vg string) error {
+	return h.change("lose the lockspace of "+vg, func(st *state, hs *hostState) error {
+		sp := hs.Spaces[vg]
+		if sp == nil {
+			return errors.New("not started")
+		}
+		if d := st.VGs[vg].Deltas[hs.ID]; d.SilentAt == 0 {
+			d.SilentAt = h.san.now(st).UnixNano()
+		}
+		sp.Lost = true
+		hs.Locks = slices.DeleteFunc(hs.Locks, func(l *localLock) bool { return l.VG == vg })
+		return nil
+	})
 }

@@ -158,10 +158,12 @@ func (l *lvCall) off() int {
 // unlockFailed is the end of a -an without lvmlockd or lockspace: the lease stays. Since
 // 2.03.25 LVM does not even say so.
 func (l *lvCall) unlockFailed(st *state, hs *hostState, vg *vgState, lv *lvState) {
-	if st.LVM >= 25 && !hs.SanlockDown {
-		return
-	}
+	sp := hs.Spaces[vg.Name]
 	switch {
+	case sp != nil && sp.Lost:
+		return // lvmlockd holds nothing any more
+	case st.LVM >= 25 && !hs.SanlockDown:
+		return
 	case hs.SanlockDown:
 		l.warn("LV %s/%s lock failed: error -221", vg.Name, lv.Name)
 	case !hs.LockdDown:

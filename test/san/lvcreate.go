@@ -120,7 +120,7 @@ func (c *call) createOne(st *state, hs *hostState, vg *vgState, n newLV, spec LV
 		var res lockResult
 		if res, undo = c.holdEX(st, hs, vg, o, false); res != lockGiven {
 			c.refuse(st, vg, o, res)
-			c.warn("Failed to lock origin LV %s/%s", vg.Name, o.Name)
+			c.warn("Failed to lock %sorigin LV %s/%s", word(st.LVM >= LVM31, "snapshot "), vg.Name, o.Name)
 			return exitFailed
 		}
 	}

@@ -48,6 +48,11 @@ func (c *call) vgLock(hs *hostState, vg *vgState, access vgAccess) (ok, unlocked
 	sp := hs.Spaces[vg.Name]
 	switch {
 	case hs.LockdDown || sp == nil || sp.Inactive:
+	case sp.Lost && access == vgWrite:
+		c.fail("VG %s lock failed: storage errors for sanlock leases", vg.Name)
+		return false, true
+	case sp.Lost:
+		c.warn("VG %s lock skipped: storage errors for sanlock leases", vg.Name)
 	case hs.SanlockDown && access == vgWrite:
 		c.warn("VG %s lock failed: error -221", vg.Name)
 		return false, true

@@ -34,8 +34,8 @@ func (c *call) lvmlockctl() int {
 
 func (c *call) lockdInfo(st *state, hs *hostState, raw bool) {
 	b, first := &c.out, true
-	for _, vg := range st.spaces(hs) {
-		if hs.Spaces[vg.Name].Inactive {
+	for _, vg := range st.vgsByName() {
+		if sp := hs.Spaces[vg.Name]; sp == nil || sp.Inactive {
 			continue
 		}
 		if raw {

@@ -73,7 +73,7 @@ func (c *call) chain(name, format string, all bool) ([]imageInfo, error) {
 	var out []imageInfo
 	for seen := map[string]bool{}; ; {
 		if seen[name] {
-			return nil, fmt.Errorf("Backing file '%s' creates an infinite loop.", name) //nolint:staticcheck // QEMU's words
+			return nil, fmt.Errorf("Backing file '%s' creates an infinite loop.", name) //nolint:revive,staticcheck // QEMU's words
 		}
 		seen[name] = true
 		i, err := c.image(name, format)

@@ -43,8 +43,9 @@ func (c *call) report(kind, columns string, fields map[string]field, prefixes []
 		return c.broken(err)
 	}
 	asJSON := strings.HasPrefix(o.last("reportformat"), "json")
-	// Since 2.03.17 a JSON report carries LVM's messages, and stderr does not.
-	if asJSON && c.version() >= LVM31 {
+	// Since 2.03.17 a JSON report carries LVM's messages, and stderr does not, unless the
+	// command log is switched off.
+	if asJSON && c.version() >= LVM31 && !strings.Contains(o.last("config"), "report_command_log=0") {
 		c.log = &reportLog{}
 	}
 	code := exitOK

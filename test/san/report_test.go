@@ -57,6 +57,10 @@ func TestMessagesOfAJSONReport(t *testing.T) {
 	require.Contains(t, out, `"log_seq_num":"1", "log_type":"error", "log_context":"processing", "log_object_type":"vg", `+
 		`"log_object_name":"nosuch", "log_object_id":"", "log_object_group":"", "log_object_group_id":"", `+
 		`"log_message":"Volume group \"nosuch\" not found", "log_errno":"-1", "log_ret_code":"0"},`)
+	out, stderr, code = l.run(l.a, line+" --config log/report_command_log=0")
+	require.Equal(t, 5, code)
+	require.Equal(t, "  Volume group \"nosuch\" not found\n  Cannot process volume group nosuch\n", stderr)
+	require.NotContains(t, out, `"log"`)
 	require.NoError(t, l.a.Reboot())
 	out, stderr, code = l.run(l.a, "lvs --reportformat json -o lv_name vg_san")
 	require.Equal(t, 0, code)

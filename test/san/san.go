@@ -192,7 +192,7 @@ func (s *SAN) AddHost(name string) (*Host, error) {
 			}
 		}
 		for _, vg := range st.vgsByName() {
-			if err := s.startLockspace(st, h, vg, now.Add(-longAgo)); err != nil {
+			if err := s.startLockspace(h, vg, now.Add(-longAgo)); err != nil {
 				return err
 			}
 		}

@@ -60,7 +60,7 @@ func lockLVPath(vg string) string { return "/dev/mapper/" + dmName(vg, lockLVNam
 func (st *state) spaces(hs *hostState) []*vgState {
 	var out []*vgState
 	for _, vg := range st.vgsByName() {
-		if hs.Spaces[vg.Name] != nil {
+		if sp := hs.Spaces[vg.Name]; sp != nil && !sp.Lost {
 			out = append(out, vg)
 		}
 	}

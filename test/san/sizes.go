@@ -15,13 +15,10 @@ func (f sizeFormat) format(n int64) string {
 	if f.units == "b" || f.units == "B" {
 		return strconv.FormatInt(n, 10) + word(!f.bare, "B")
 	}
-	unit, shift := "m", 20
-	switch {
-	case f.units != "" && f.units != "h" && f.units != "r":
+	unit, shift := scale(n)
+	if f.units != "" && f.units != "h" && f.units != "r" {
 		unit = f.units[:1]
 		shift = map[string]int{"k": 10, "m": 20, "g": 30, "t": 40}[unit]
-	default:
-		unit, shift = scale(n)
 	}
 	return rounded(n, shift, f.units == "") + word(!f.bare, unit)
 }

@@ -34,11 +34,12 @@ type hostState struct {
 	Devs                   map[string]*device
 }
 
-// space is a lockspace on one host. sanlock's part is there as long as the entry is;
-// Inactive says that lvmlockd does not know it: it was restarted without adoption.
+// space is a lockspace on one host, known to sanlock and to lvmlockd unless it is
+// Inactive (lvmlockd was restarted without adoption) or Lost (sanlock could not renew).
 type space struct {
 	JoinedAt int64
 	Inactive bool
+	Lost     bool
 }
 
 // localLock is a lock of lvmlockd on one host.

@@ -46,7 +46,7 @@ func TestSnapshot(t *testing.T) {
 	require.Empty(t, l.devices(l.a))
 	l.ok(l.b, "lvchange -y -ay vg_san/s1")
 	require.Equal(t, "un/ex", l.lock("o1"), "the snapshot's lock is its origin's")
-	l.fails(l.a, "lvcreate -s -L 8m -n s2 vg_san/o1", "LV locked by other host: vg_san/o1|Failed to lock origin LV vg_san/o1")
+	l.fails(l.a, "lvcreate -s -L 8m -n s2 vg_san/o1", "LV locked by other host: vg_san/o1|Failed to lock snapshot origin LV vg_san/o1")
 	require.Equal(t, "  Logical volume \"s1\" successfully removed.\n", l.ok(l.b, "lvremove -y vg_san/s1"))
 	require.Equal(t, "vg_san-o1:0\n", l.devices(l.b))
 	l.ok(l.b, "lvchange -asy vg_san/o1")

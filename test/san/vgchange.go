@@ -98,7 +98,7 @@ func (c *call) lockstart(names []string) int {
 			}
 			// An inactive one goes on to be inactive, whatever is said here.
 			c.say("VG %s starting %s lockspace", name, vg.LockType)
-			if err := c.san.startLockspace(st, hs, vg, c.san.now(st)); err != nil {
+			if err := c.san.startLockspace(hs, vg, c.san.now(st)); err != nil {
 				return c.broken(err)
 			}
 			return exitOK

@@ -83,7 +83,7 @@ func (s *SAN) AddVG(spec VGSpec) error {
 		}
 		st.VGs[vg.Name] = vg
 		for _, h := range st.hostsByID() {
-			if err := s.startLockspace(st, h, vg, s.now(st).Add(-longAgo)); err != nil {
+			if err := s.startLockspace(h, vg, s.now(st).Add(-longAgo)); err != nil {
 				return err
 			}
 		}

@@ -15,7 +15,7 @@ import (
 const installScript = `set -e
 systemd-sysusers
 systemctl daemon-reload
-systemctl enable --now virtlvmd.socket virtlvmd-ro.socket virtlvmd.service
+systemctl enable --now virtlvmd.socket virtlvmd-ro.socket virtlvmd-peer.socket virtlvmd.service
 systemctl reload libvirtd`
 
 // Install puts a tree made by `make install DESTDIR=` on both hosts, starts the daemon and

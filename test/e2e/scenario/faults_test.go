@@ -13,7 +13,7 @@ import (
 )
 
 // units are all that could bring the daemon back.
-const units = "virtlvmd.socket virtlvmd-ro.socket virtlvmd.service"
+const units = "virtlvmd.socket virtlvmd-ro.socket virtlvmd-peer.socket virtlvmd.service"
 
 // daemonKilled: a guest's volume is released also when the daemon was killed in between.
 func daemonKilled(e *env) {

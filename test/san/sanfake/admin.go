@@ -175,6 +175,8 @@ func (a *app) onHost(cmd string, args []string) error {
 		return h.LockStart(vg)
 	case "lockstop":
 		return h.LockStop(vg)
+	case "lose":
+		return h.LoseLockspace(vg)
 	case "stall":
 		return h.Stall()
 	case "resume":

@@ -30,7 +30,7 @@ const usage = `usage: sanfake TOOL ARGS...              run a tool on $SAN_HOST
        sanfake lv VG/LV [TYPE] [SIZE]     add an inactive volume
        sanfake locks                      who holds what, read from the leases
        sanfake open|close VG/LV PID       a process has a volume open (close: 0 for all)
-       sanfake crash|reboot|lockstart|lockstop|stall|resume|lockd-stop|lockd-start|lockd-adopt|sanlock-kill [VG]
+       sanfake crash|reboot|lockstart|lockstop|lose|stall|resume|lockd-stop|lockd-start|lockd-adopt|sanlock-kill [VG]
        sanfake fault add|list|clear ...   see sanfake fault -h
 `
 

@@ -114,7 +114,7 @@ func TestHostCommands(t *testing.T) {
 	c.must("kvm-b", "sanfake lockd-stop")
 	_, stderr, _ = c.run("kvm-b", "lvs")
 	require.Contains(t, stderr, "WARNING: lvmlockd process is not running.")
-	for _, cmd := range []string{"lockd-adopt", "stall", "resume", "sanlock-kill", "lockd-start", "lockstop vg_plain"} {
+	for _, cmd := range []string{"lockd-adopt", "lose vg_san", "lockstop vg_san", "lockstart vg_san", "stall", "resume", "sanlock-kill", "lockd-start", "lockstop vg_plain"} {
 		c.must("kvm-b", "sanfake "+cmd)
 	}
 	c.must("", "sanfake vg vg_plain none")
