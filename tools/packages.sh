@@ -12,9 +12,7 @@ export BUILD=$1
 version=$2 go=$3
 cd "$(dirname "$0")/.."
 
-# A development version is older than its release, one behind a tag newer than the tag:
-# 0.1.0-dev -> 0.1.0~dev, 1.2.0-rc1 -> 1.2.0~rc1, 1.2.0-5-gabc123-dirty -> 1.2.0+5.gabc123.dirty.
-PKG_VERSION=$(sed -E 's/-([0-9]+)-g([0-9a-f]+)/+\1.g\2/; s/-dirty$/.dirty/; s/-/~/g' <<<"$version")
+PKG_VERSION=$(tools/package-version.sh "$version")
 ARCH=$("$go" env GOARCH)
 if [ -z "${MAINTAINER:-}" ]; then
 	MAINTAINER="${DEBFULLNAME:-virtlvm packagers} <${DEBEMAIL:-virtlvm@example.org}>"

@@ -127,10 +127,11 @@ func echo(_ int, conn net.Conn, r *bufio.Reader) {
 	requests(conn, r, func(_, body string) (int, any) { return 200, map[string]string{"got": body} })
 }
 
+// settings have deadlines that only a test which hangs meets.
 func settings(hosts map[string]string) Config {
 	return Config{
 		Discover: true, Hosts: hosts, SSHDir: "/nonexistent/ssh",
-		ConnectTimeout: 5 * time.Second, CallTimeout: 10 * time.Second, Parallel: 4,
+		ConnectTimeout: 30 * time.Second, CallTimeout: time.Minute, Parallel: 4,
 	}
 }
 

@@ -36,7 +36,7 @@ func TestThroughSSH(t *testing.T) {
 	require.Len(t, calls, 1, "one connection for all")
 	want := "-T -o StrictHostKeyChecking=yes -o UserKnownHostsFile=" + dir + "/known_hosts ~/.ssh/known_hosts -o UpdateHostKeys=no " +
 		"-o ControlMaster=no -o ControlPath=none -o ClearAllForwardings=yes -o ForwardAgent=no -o ForwardX11=no -o PermitLocalCommand=no " +
-		"-o BatchMode=yes -o ConnectTimeout=5 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 -o RemoteCommand=none -o LogLevel=INFO " +
+		"-o BatchMode=yes -o ConnectTimeout=30 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 -o RemoteCommand=none -o LogLevel=INFO " +
 		"-l op -p 2222 -- 10.0.0.2 virtlvm relay --peer kvm-a"
 	assert.Equal(t, want, strings.Join(calls[0], " "))
 }

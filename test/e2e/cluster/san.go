@@ -31,7 +31,18 @@ func (v Volume) Path() string { return "/dev/" + VG + "/" + v.Name }
 
 // MakeVG makes the shared volume group and starts its lockspace on both hosts.
 func (c *Cluster) MakeVG(ctx context.Context) error {
-	if _, err := c.A.Must(ctx, "vgcreate -y --shared "+VG+" /dev/vdb"); err != nil {
+	// On a slow machine lvmlockd looks for the lvmlock volume before udev has made its link,
+	// as it does at boot: vgcreate then takes everything back and says "init failed: -19".
+	var err error
+	for range 4 {
+		if _, err = c.A.Must(ctx, "vgcreate -y --shared "+VG+" /dev/vdb"); err == nil {
+			break
+		}
+		if err := sleep(ctx, 2*time.Second); err != nil {
+			return err
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return c.Both(func(h *Host) error { return h.StartLockspace(ctx) })
