@@ -79,7 +79,9 @@ func raw(t *testing.T, answer string, hold bool) *Peers {
 		<-done
 	})
 	cfg := settings(map[string]string{"kvm-b": "unix://" + socket})
-	cfg.ConnectTimeout = 300 * time.Millisecond
+	if hold && answer == "" {
+		cfg.ConnectTimeout = 300 * time.Millisecond
+	}
 	return peersOf(t, cfg)
 }
 
@@ -103,7 +105,7 @@ func TestGarbageForAVersion(t *testing.T) {
 			began := time.Now()
 			refusal(t, post(t, raw(t, tt.answer, tt.hold)), api.KindUnreachable, "cannot reach kvm-b: ")
 			refusal(t, post(t, raw(t, tt.answer, tt.hold)), api.KindUnreachable, tt.text)
-			assert.Less(t, time.Since(began), 5*time.Second)
+			assert.Less(t, time.Since(began), patience)
 		})
 	}
 }

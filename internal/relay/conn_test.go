@@ -96,9 +96,7 @@ func TestCloseEndsTheCommand(t *testing.T) {
 				_, err := io.Copy(io.Discard, c)
 				read <- err
 			}()
-			began := time.Now()
 			require.NoError(t, c.Close())
-			assert.Less(t, time.Since(began), closeGrace, "closing does not wait")
 			require.ErrorIs(t, <-read, os.ErrClosed)
 			gone(t, c)
 		})
@@ -120,10 +118,10 @@ func TestEndOfTheCommandIsTheEndOfTheConnection(t *testing.T) {
 
 // A master connection that ssh leaves in the background keeps standard error open.
 func TestLeftBehindProcessDoesNotHoldUp(t *testing.T) {
-	c := dial(t, shell("echo virtlvm-relay 1.0; (sleep 5 >/dev/null </dev/null) & exit 0"))
+	c := dial(t, shell("echo virtlvm-relay 1.0; (sleep 30 >/dev/null </dev/null) & exit 0"))
 	began := time.Now()
 	gone(t, c)
-	assert.Less(t, time.Since(began), 4*time.Second)
+	assert.Less(t, time.Since(began), limit)
 }
 
 func TestCommandHasNoTerminal(t *testing.T) {

@@ -13,6 +13,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 suite=${1:-smoke}
+# Only our own folder is ever emptied.
+[ -n "${E2E_LOGS:-}" ] || rm -rf "$here/logs"
 export E2E_LOGS=${E2E_LOGS:-$here/logs}
 
 [ "$(uname -m)" = x86_64 ] || {
@@ -57,7 +59,6 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-rm -rf "$E2E_LOGS"
 mkdir "$scratch/run" "$scratch/tree"
 export E2E_DIR=$scratch/run
 E2E_IMAGE=$("$here/image/build.sh")

@@ -150,16 +150,16 @@ left=$(find "$root/etc" "$root/usr" "$root/var/lib" -xdev -path "$root/var/lib/d
 rpms=("$root"/tmp/virtlvm_0.1.0~dev_*.rpm "$root"/tmp/virtlvm_0.1.0_*.rpm)
 rm "$hook"
 say "the .rpm: install, upgrade, remove (without what an rpm system would bring)"
-inside rpm -i --nodeps "/tmp/$(basename "${rpms[0]}")"
+inside rpm --noplugins -i --nodeps "/tmp/$(basename "${rpms[0]}")"
 same "$hook"
 inside systemctl is-enabled virtlvmd.service virtlvmd.socket virtlvmd-ro.socket
 echo '# mine' >>"$root/etc/virtlvm/virtlvm.toml"
 echo journal >"$state/virtlvm.db"
-inside rpm -U --nodeps "/tmp/$(basename "${rpms[1]}")"
+inside rpm --noplugins -U --nodeps "/tmp/$(basename "${rpms[1]}")"
 same "$hook"
 grep -q '^# mine' "$root/etc/virtlvm/virtlvm.toml" || die "the configuration was overwritten"
 inside rpm -q virtlvm
-inside rpm -e virtlvm
+inside rpm --noplugins -e virtlvm
 [ ! -e "$hook" ] || die "the hook is still there"
 [ "$(cat "$state/virtlvm.db")" = journal ] || die "the journal is gone"
 

@@ -58,7 +58,7 @@ func (m *machine) args() []string {
 		"-uuid", fmt.Sprintf("0000000%d-e2e0-4000-8000-00000000000%d", m.id, m.id),
 		"-kernel", filepath.Join(m.image, "vmlinuz"), "-initrd", filepath.Join(m.image, "initrd.img"),
 		"-append", fmt.Sprintf("root=/dev/vda rw console=ttyS0 quiet net.ifnames=0 mitigations=off"+
-			" tsc=reliable audit=0 random.trust_cpu=on e2e.host=%d", m.id),
+			" tsc=reliable audit=0 init_on_alloc=0 e2e.host=%d", m.id),
 		"-drive", "file=" + m.path("qcow2") + ",format=qcow2,if=none,id=root,cache=unsafe",
 		"-device", "virtio-blk-pci,drive=root,serial=root",
 		"-drive", "file=" + san + ",format=raw,if=none,id=san,cache=unsafe,file.locking=off",

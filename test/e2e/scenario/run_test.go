@@ -35,7 +35,7 @@ func run(t *testing.T, scenarios ...scenario) {
 			if suite.ctx.Err() != nil {
 				t.Fatal(context.Cause(suite.ctx))
 			}
-			ctx, cancel := context.WithTimeout(suite.ctx, 6*time.Minute)
+			ctx, cancel := context.WithTimeout(suite.ctx, 12*time.Minute)
 			defer cancel()
 			defer func() {
 				tidy(t, s)
