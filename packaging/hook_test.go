@@ -161,6 +161,9 @@ func TestHookIsProvedWithoutTouchingTheHost(t *testing.T) {
 	seen, err := os.ReadFile(h.path("seen"))
 	require.NoError(t, err)
 	for _, name := range []string{"SOCKET", "SPOOL", "SETTINGS", "BREAK_GLASS"} {
-		assert.Regexp(t, "(?m)^VIRTLVM_HOOK_"+name+"=/tmp/", string(seen))
+		assert.Regexp(t, "(?m)^VIRTLVM_HOOK_"+name+"="+h.tmp+"/", string(seen))
 	}
+	left, err := os.ReadDir(h.tmp)
+	require.NoError(t, err)
+	assert.Empty(t, left, "nothing is left behind")
 }

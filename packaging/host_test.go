@@ -54,6 +54,7 @@ type host struct {
 	t    *testing.T
 	root string
 	bin  string // of the stand-ins
+	tmp  string // for temporary files
 }
 
 const (
@@ -65,7 +66,12 @@ const (
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	h := &host{t: t, root: t.TempDir(), bin: t.TempDir()}
+	h := &host{t: t, root: t.TempDir(), bin: t.TempDir(), tmp: t.TempDir()}
+	// In memory where that can be had: the hook waits for the disk when it keeps an event.
+	if dir, err := os.MkdirTemp("/dev/shm", "virtlvm-packaging"); err == nil {
+		h.tmp = dir
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	}
 	for _, name := range []string{"sync", "systemctl", "journalctl", "systemd-sysusers", "systemd-tmpfiles", "deb-systemd-helper", "deb-systemd-invoke"} {
 		require.NoError(t, os.WriteFile(filepath.Join(h.bin, name), []byte(standIn), 0o755))
 	}
@@ -119,7 +125,7 @@ func (h *host) run(script string, args ...string) (code int, out string) {
 	path, err := filepath.Abs(script)
 	require.NoError(h.t, err)
 	cmd := exec.Command("sh", append([]string{path}, args...)...)
-	cmd.Env = []string{"PATH=" + h.bin + ":/usr/bin:/bin", "LC_ALL=C", "TZ=UTC", "ROOT=" + h.root, "DPKG_ROOT=" + h.root, "VIRTLVM_ROOT=" + h.root}
+	cmd.Env = []string{"PATH=" + h.bin + ":/usr/bin:/bin", "LC_ALL=C", "TZ=UTC", "TMPDIR=" + h.tmp, "ROOT=" + h.root, "DPKG_ROOT=" + h.root, "VIRTLVM_ROOT=" + h.root}
 	output, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

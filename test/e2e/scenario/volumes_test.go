@@ -44,8 +44,8 @@ func shareableTwoHosts(e *env) {
 	e.start(e.b, "node2")
 	e.holds(e.a, v, cluster.ModeSH)
 	e.holds(e.b, v, cluster.ModeSH)
-	require.NoError(e, e.a.WriteDisk(e.ctx, "node1", 0, 0x77, 0, 4096))
-	require.NoError(e, e.b.CheckDisk(e.ctx, v, "raw", 0x77, 0, 4096))
+	require.NoError(e, e.a.WriteDisk(e.ctx, "node1", 0, 0x77, 1<<20, 4096))
+	require.NoError(e, e.b.CheckDisk(e.ctx, v, "raw", 0x77, 1<<20, 4096))
 
 	e.destroy(e.b, "node2")
 	e.holds(e.b, v, cluster.ModeOff)
