@@ -71,7 +71,7 @@ func (h *Host) WriteDisk(ctx context.Context, guest string, n int, pattern byte,
 // CheckDisk reads a part of an active volume, whose format is "raw" or "qcow2", and fails
 // if it does not hold that one byte value. A guest may be using it.
 func (h *Host) CheckDisk(ctx context.Context, v Volume, format string, pattern byte, offset, length int64) error {
-	r, err := h.Run(ctx, fmt.Sprintf("qemu-io -r -U -f %s -c 'read -P %#x %d %d' %s", format, pattern, offset, length, Quote(v.Path())))
+	r, err := h.Run(ctx, fmt.Sprintf("qemu-io -r -U -t none -f %s -c 'read -P %#x %d %d' %s", format, pattern, offset, length, Quote(v.Path())))
 	if err != nil {
 		return err
 	}
