@@ -76,7 +76,6 @@ func bothAtOnce(e *env) {
 // noManagedDisks: a guest without a volume of ours is none of our business.
 func noManagedDisks(e *env) {
 	e.must(e.a, "truncate -s 16M /var/lib/libvirt/images/plain.img")
-	e.Cleanup(func() { e.must(e.a, "rm -f /var/lib/libvirt/images/plain.img") })
 	e.define(cluster.Guest{Name: "plain", Disks: []cluster.Disk{{Type: "file", Source: "/var/lib/libvirt/images/plain.img"}}}, e.a)
 	e.start(e.a, "plain")
 	state, err := e.a.State(e.ctx)
@@ -84,6 +83,7 @@ func noManagedDisks(e *env) {
 	require.Empty(e, state.LVs)
 	require.Empty(e, state.Devices)
 	e.destroy(e.a, "plain")
+	e.must(e.a, "rm /var/lib/libvirt/images/plain.img")
 }
 
 // twoGuestsOneVolume: on one host, too, a volume belongs to one guest.
