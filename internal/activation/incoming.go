@@ -126,7 +126,7 @@ func (m *Manager) runsHere(uuid string) bool {
 		return true // cannot be told
 	}
 	g, listed := snap.ByUUID[uuid]
-	return snap.Liveness(uuid, "") != guests.Gone && !(listed && g.Job.Async == jobIn)
+	return snap.Liveness(uuid, "") != guests.Gone && (!listed || g.Job.Async != jobIn)
 }
 
 // awaitEnded waits while older holds of the guest are ending here: the straight way back

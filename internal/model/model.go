@@ -143,7 +143,7 @@ type Hold struct {
 	// Prepared: the `prepare` of an incoming migration has come. Not kept in the database:
 	// after a restart of the daemon the guest's QEMU, or its absence, tells.
 	Prepared bool
-	Since   int64 // unix milliseconds of the last change of phase
+	Since    int64 // unix milliseconds of the last change of phase
 }
 
 // Grant is the consent of the source of a live migration that the destination shares

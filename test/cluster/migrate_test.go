@@ -17,16 +17,13 @@ import (
 
 // two makes a cluster of two hosts, with the guest vm1 running on the first. The
 // scenarios below are named after the rows of docs/design: what must hold.
-func two(t *testing.T, disks ...Disk) (c *Cluster, a, b *Host) {
+func two(t *testing.T) (c *Cluster, a, b *Host) {
 	t.Helper()
 	c = New(t, "kvm-a", "kvm-b")
 	a, b = c.Hosts["kvm-a"], c.Hosts["kvm-b"]
 	lvs(t, c, "vm1")
-	if len(disks) == 0 {
-		disks = []Disk{{Path: "vm1"}}
-	}
-	define(t, a, "vm1", 1, disks...)
-	define(t, b, "vm1", 1, disks...)
+	define(t, a, "vm1", 1, Disk{Path: "vm1"})
+	define(t, b, "vm1", 1, Disk{Path: "vm1"})
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
 	return c, a, b
 }
@@ -42,9 +39,9 @@ func ends(t *testing.T, h *Host, mode string) {
 }
 
 // neverTwice checks, at each step of a migration, what LVM must never show.
-func neverTwice(t *testing.T, a, b *Host, lv string) func(fakevirt.Step) error {
+func neverTwice(t *testing.T, a, b *Host) func(fakevirt.Step) error {
 	return func(s fakevirt.Step) error {
-		ma, mb := a.Mode(lv), b.Mode(lv)
+		ma, mb := a.Mode("vm1"), b.Mode("vm1")
 		if ma == "ex" && mb != "un" || mb == "ex" && ma != "un" {
 			t.Errorf("%s: kvm-a %s, kvm-b %s", s, ma, mb)
 		}
@@ -55,7 +52,7 @@ func neverTwice(t *testing.T, a, b *Host, lv string) func(fakevirt.Step) error {
 func TestRowA(t *testing.T) {
 	_, a, b := two(t)
 	var seen []string
-	check := neverTwice(t, a, b, "vm1")
+	check := neverTwice(t, a, b)
 	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
 		seen = append(seen, fmt.Sprintf("%s: %s %s", s, a.Mode("vm1"), b.Mode("vm1")))
 		return check(s)
@@ -143,7 +140,7 @@ func TestRowE(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %s", step, victim), func(t *testing.T) {
 				t.Parallel()
 				c, a, b := two(t)
-				check := neverTwice(t, a, b, "vm1")
+				check := neverTwice(t, a, b)
 				err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
 					if s == step {
 						c.Hosts[victim].StopDaemon()
@@ -177,7 +174,7 @@ func TestRowF(t *testing.T) {
 				defer mu.Unlock()
 				return cut
 			}
-			check := neverTwice(t, a, b, "vm1")
+			check := neverTwice(t, a, b)
 			err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
 				if s == step {
 					mu.Lock()
@@ -244,7 +241,7 @@ func TestRowI(t *testing.T) {
 	_, a, b := two(t)
 	from, to := a, b
 	for range 4 {
-		require.NoError(t, fakevirt.Migrate(ctx, from.Virt, to.Virt, "vm1", fakevirt.MigrateOptions{Step: neverTwice(t, a, b, "vm1")}))
+		require.NoError(t, fakevirt.Migrate(ctx, from.Virt, to.Virt, "vm1", fakevirt.MigrateOptions{Step: neverTwice(t, a, b)}))
 		from, to = to, from
 	}
 	ends(t, a, "ex")
@@ -260,7 +257,7 @@ func TestRowJ(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, a, b := two(t)
-			o.Step = neverTwice(t, a, b, "vm1")
+			o.Step = neverTwice(t, a, b)
 			require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", o))
 			ends(t, a, "un")
 			ends(t, b, "ex")
@@ -302,7 +299,7 @@ func TestRowK(t *testing.T) {
 	define(t, a, "vm1", 1, Disk{Path: "vm1", Format: "qcow2"}, Disk{Path: "quorum", Extra: "<shareable/>"},
 		Disk{Path: "/dev/vg_two/data"}, Disk{Path: "/dev/vg_plain/local"})
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
-	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: neverTwice(t, a, b, "vm1")}))
+	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: neverTwice(t, a, b)}))
 	ends(t, a, "un")
 	ends(t, b, "ex")
 	modes := func(h *Host) string { return h.Mode("base") + h.Mode("quorum") + h.LVM.LockMode("vg_two", "data") }

@@ -46,10 +46,12 @@ func (h *Host) Residue(ctx context.Context) (string, error) {
 
 // Scrub takes away what is left on the host, as far as it can be done without force.
 func (h *Host) Scrub(ctx context.Context) error {
-	_, err := h.Must(ctx, `rm -f `+api.BreakGlassPath+`
-systemctl unmask -q virtlvmd.socket virtlvmd-ro.socket virtlvmd-peer.socket virtlvmd.service 2>/dev/null
-systemctl start virtlvmd.socket virtlvmd-ro.socket virtlvmd-peer.socket virtlvmd.service
-for g in $(virsh -q list --all --name); do virsh -q destroy "$g"; virsh -q undefine "$g"; done 2>/dev/null
+	// Each program that is not started saves most of a second under emulation.
+	_, err := h.Must(ctx, `units="virtlvmd.socket virtlvmd-ro.socket virtlvmd-peer.socket virtlvmd.service"
+rm -f `+api.BreakGlassPath+`
+systemctl is-active -q $units || { systemctl unmask -q $units; systemctl start $units; }
+each=$(virsh -q list --all --name | sed "/^$/d; s/.*/destroy '&'; undefine '&';/")
+[ -z "$each" ] || virsh -q "$each" 2>/dev/null
 true`)
 	return err
 }

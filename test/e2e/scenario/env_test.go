@@ -28,9 +28,11 @@ type env struct {
 // define makes a guest known on hosts.
 func (e *env) define(g cluster.Guest, hosts ...*cluster.Host) {
 	e.Helper()
+	defines := make([]func() error, 0, len(hosts))
 	for _, h := range hosts {
-		require.NoError(e, h.Define(e.ctx, g))
+		defines = append(defines, func() error { return h.Define(e.ctx, g) })
 	}
+	require.NoError(e, cluster.Together(defines...))
 }
 
 // start starts a guest that must start.
