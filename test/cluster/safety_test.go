@@ -18,8 +18,8 @@ import (
 	"virtlvm/test/san"
 )
 
-func hookCall(h *Host, op string, n int, disks ...Disk) api.HookCall {
-	return api.HookCall{Guest: "vm1", Op: op, SubOp: "begin", Extra: "-", XML: XML("vm1", UUID(n), disks...), Stamp: h.stamp()}
+func hookCall(h *Host, op string, disks ...Disk) api.HookCall {
+	return api.HookCall{Guest: "vm1", Op: op, SubOp: "begin", Extra: "-", XML: XML("vm1", UUID(1), disks...), Stamp: h.stamp()}
 }
 
 func armed(t *testing.T, c *Cluster, f san.Fault) int {
@@ -176,13 +176,13 @@ func TestSafetyStartLooksAtTheLock(t *testing.T) {
 	c := New(t, "kvm-a", "kvm-b")
 	a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
 	lvs(t, c, "disk")
-	v := a.Engine().Hook(ctx, hookCall(a, "prepare", 1, Disk{Path: "disk"}))
+	v := a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "disk"}))
 	require.True(t, v.Allow, v.Message)
 	_, err := a.Run("lvchange", "-asy", "vg_san/disk")
 	require.NoError(t, err)
 	_, err = b.Run("lvchange", "-asy", "vg_san/disk")
 	require.NoError(t, err)
-	v = a.Engine().Hook(ctx, hookCall(a, "start", 1, Disk{Path: "disk"}))
+	v = a.Engine().Hook(ctx, hookCall(a, "start", Disk{Path: "disk"}))
 	assert.False(t, v.Allow, "a writer would run beside kvm-b's shared lock")
 }
 
@@ -194,7 +194,7 @@ func TestSafetySanlockDead(t *testing.T) {
 	_, err := a.Run("lvchange", "-aey", "vg_san/disk")
 	require.NoError(t, err)
 	require.NoError(t, a.LVM.KillSanlock())
-	v := a.Engine().Hook(ctx, hookCall(a, "prepare", 1, Disk{Path: "disk"}))
+	v := a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "disk"}))
 	assert.False(t, v.Allow, "no lease is renewed on this host any more")
 }
 
@@ -265,7 +265,7 @@ func TestSafetyAbandonedStartLeavesNoHold(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.Engine().Hook(gone, hookCall(a, "prepare", 1, Disk{Path: "disk"}))
+		a.Engine().Hook(gone, hookCall(a, "prepare", Disk{Path: "disk"}))
 	}()
 	hit(t, c, hang)
 	cancel()
@@ -291,11 +291,11 @@ func TestSafetyLateRefusalSparesANewerStart(t *testing.T) {
 	hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Volume: "zz/two"})
 	first := make(chan api.HookVerdict, 1)
 	go func() {
-		first <- a.Engine().Hook(ctx, hookCall(a, "prepare", 1, Disk{Path: "one"}, Disk{Path: "/dev/zz/two"}))
+		first <- a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}, Disk{Path: "/dev/zz/two"}))
 	}()
 	hit(t, c, hang)
 	// The administrator has taken the second disk out and starts the guest again.
-	second := a.Engine().Hook(ctx, hookCall(a, "prepare", 1, Disk{Path: "one"}))
+	second := a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}))
 	require.True(t, second.Allow, second.Message)
 	require.NoError(t, c.SAN.ClearFaults(hang))
 	require.False(t, (<-first).Allow)
@@ -310,7 +310,7 @@ func TestSafetyReadsHaveTheConfiguredDeadline(t *testing.T) {
 	lvs(t, c, "disk")
 	hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvs"})
 	done := make(chan api.HookVerdict, 1)
-	go func() { done <- a.Engine().Hook(ctx, hookCall(a, "prepare", 1, Disk{Path: "disk"})) }()
+	go func() { done <- a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "disk"})) }()
 	select {
 	case v := <-done:
 		assert.False(t, v.Allow)
