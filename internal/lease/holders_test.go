@@ -74,7 +74,7 @@ func TestHoldersRunning(t *testing.T) {
 	f := runtest.New(t)
 	capture(t, f, "running")
 	r := at(f, 440)
-	b := model.Holder{HostID: 2, Host: "kvm-b", Mode: model.ModeEX, Gen: 1, State: model.HostLive}
+	b := model.Holder{HostID: 2, Host: "kvm-b", Mode: model.ModeEX, Gen: 1, State: model.HostLive, Self: true}
 	holders, err := r.Holders(context.Background(), "vg_san", topOffset, top)
 	require.NoError(t, err)
 	assert.Equal(t, []model.Holder{b}, holders)
@@ -104,7 +104,7 @@ func hostsABC(f *runtest.Fake) {
 
 func TestHolders(t *testing.T) {
 	holder := func(mode model.LockMode, id int, gen int64) model.Holder {
-		h := model.Holder{HostID: id, Mode: mode, Gen: gen, State: model.HostLive}
+		h := model.Holder{HostID: id, Mode: mode, Gen: gen, State: model.HostLive, Self: id == 1}
 		h.Host = map[int]string{1: "kvm-a", 2: "kvm-b", 3: "kvm-c"}[id]
 		if gen != 5 || id > 3 {
 			h.State = model.HostUnknown

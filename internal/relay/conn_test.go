@@ -86,7 +86,7 @@ func TestCloseEndsTheCommand(t *testing.T) {
 		"by itself":        "cat >/dev/null",
 		"by SIGTERM":       "exec sleep 600",
 		"with its child":   "sleep 600; true",
-		"while it writes":  "yes",
+		"while it writes":  "sleep 1; yes",
 		"and its children": "sleep 600 & sleep 600 & wait",
 	} {
 		t.Run(name, func(t *testing.T) {

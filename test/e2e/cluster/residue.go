@@ -49,7 +49,7 @@ func (h *Host) Scrub(ctx context.Context) error {
 	// Each program that is not started saves most of a second under emulation.
 	_, err := h.Must(ctx, `units="virtlvmd.socket virtlvmd-ro.socket virtlvmd-peer.socket virtlvmd.service"
 rm -f `+api.BreakGlassPath+`
-systemctl is-active -q $units || { systemctl unmask -q $units; systemctl start $units; }
+[ "$(systemctl is-active $units | sort -u)" = active ] || { systemctl unmask -q $units; systemctl start $units; }
 each=$(virsh -q list --all --name | sed "/^$/d; s/.*/destroy '&'; undefine '&';/")
 [ -z "$each" ] || virsh -q "$each" 2>/dev/null
 true`)
