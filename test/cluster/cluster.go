@@ -74,7 +74,7 @@ type Host struct {
 func New(t *testing.T, hosts ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{T: t, Hosts: map[string]*Host{}}
-	dir := t.TempDir()
+	dir := scratch(t)
 	var err error
 	c.SAN, err = san.Create(filepath.Join(dir, "san"), san.Options{
 		Hosts: hosts, VGs: []san.VGSpec{{Name: "vg_san"}, {Name: "vg_plain", LockType: san.LockNone}}, Now: c.Now,
@@ -89,6 +89,18 @@ func New(t *testing.T, hosts ...string) *Cluster {
 		c.Hosts[name].StartDaemon()
 	}
 	return c
+}
+
+// scratch is a folder in memory where there is one: the databases of many hosts, synced at
+// every step, would wait for a disk most of the time.
+func scratch(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "virtlvm-cluster-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // Now is the cluster's clock: real time, moved ahead by Advance.
