@@ -3,7 +3,7 @@
 # make test       everything that needs neither root nor virtual machines
 # make check      formatting, linters, scripts, known vulnerabilities, modules, man pages
 # make bench      what virtlvm costs, beside a bash hook
-# make e2e-smoke  two real hosts in QEMU (as root)
+# make e2e-smoke  two real hosts in QEMU (as root); also e2e-migrate, e2e-conformance
 # make packages   .deb and .rpm into build/packages
 # make docs       man page and completions that follow from the command line
 # make install    as root, or into DESTDIR
@@ -78,9 +78,11 @@ fakes: setup
 	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/sanfake ./test/san/sanfake
 	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/fakevirt ./test/fakevirt/fakevirt
 
-.PHONY: e2e-smoke
-e2e-smoke:
-	test/e2e/run.sh smoke
+# smoke: the main job, for every change. migrate: live migration. conformance: the list of
+# LVM commands that the fake SAN is held to.
+.PHONY: e2e-smoke e2e-migrate e2e-conformance
+e2e-smoke e2e-migrate e2e-conformance: e2e-%:
+	test/e2e/run.sh $*
 
 .PHONY: check
 check: check-format check-lint check-scripts check-modules check-units check-docs check-man check-vulnerabilities

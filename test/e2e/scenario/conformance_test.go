@@ -12,14 +12,10 @@ import (
 	"virtlvm/test/san/conformance"
 )
 
-// conformanceShort leaves out what costs most under emulation.
-func conformanceShort(e *env) { conform(e, "thin", "snapshot") }
-
-func conformanceLong(e *env) { conform(e) }
-
 // conform runs the list of LVM commands by which the fake SAN is judged, on the real
 // hosts, and compares with the same expectations.
-func conform(e *env, skip ...string) {
+func conform(e *env) {
+	var skip []string
 	// Reports and messages that are given as LVM 2.03.31 prints them.
 	if e.must(e.a, "dpkg --compare-versions \"$(dpkg-query -f '${Version}' -W lvm2)\" ge 2.03.31 || echo old") == "old" {
 		skip = append(skip, "lvm31")

@@ -12,7 +12,6 @@ func TestSmoke(t *testing.T) {
 		scenario{"both_at_once", bothAtOnce, true},
 		scenario{"qcow2_chain", qcow2Chain, true},
 		scenario{"shareable_two_hosts", shareableTwoHosts, true},
-		scenario{"conformance", conformanceShort, true},
 	)
 	beside(t, scenario{"host_b_killed", hostBKilled, true},
 		scenario{"no_managed_disks", noManagedDisks, false},
@@ -26,5 +25,5 @@ func TestSmoke(t *testing.T) {
 
 // TestConformance compares the whole list of LVM commands with what real hosts do.
 func TestConformance(t *testing.T) {
-	run(t, scenario{"conformance", conformanceLong, true})
+	run(t, scenario{"conformance", conform, true})
 }
