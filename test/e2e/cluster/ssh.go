@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -51,6 +52,10 @@ func (h *Host) connect(ctx context.Context) error {
 		// The master ends by itself when the host does not answer yet; it makes its control
 		// socket once it is logged in.
 		for ctx.Err() == nil && !master.wait(300*time.Millisecond) {
+			// Each program costs the hosts time: they share this machine's cores.
+			if _, err := os.Stat(h.machine.path("ssh")); err != nil {
+				continue
+			}
 			if exec.CommandContext(ctx, "ssh", h.sshArgs("-O", "check", "root@127.0.0.1")...).Run() == nil {
 				h.ssh.Store(master)
 				return nil
@@ -58,6 +63,10 @@ func (h *Host) connect(ctx context.Context) error {
 		}
 		if err := master.stop(time.Second); err != nil {
 			return err
+		}
+		// A host that has a network and no sshd yet answers at once.
+		if err := sleep(ctx, 2*time.Second); err != nil {
+			break
 		}
 	}
 	return fmt.Errorf("no ssh on %s in time; see %s: %w", h.Name, h.machine.path("console"), context.Cause(ctx))
