@@ -3,7 +3,9 @@
 # make test       everything that needs neither root nor virtual machines
 # make check      formatting, linters, scripts, known vulnerabilities, modules, man pages
 # make bench      what virtlvm costs, beside a bash hook
-# make e2e-smoke  two real hosts in QEMU (as root); also e2e-migrate, e2e-conformance
+# make e2e        two real hosts in QEMU (as root): install, start, migrate, upgrade, reboot;
+#                 also one suite of it: e2e-smoke, e2e-migrate, e2e-package, e2e-reboot
+# make e2e-full   all that, each way in which a migration can fail, and e2e-conformance
 # make packages   .deb and .rpm into build/packages
 # make docs       man page and completions that follow from the command line
 # make install    as root, or into DESTDIR
@@ -78,10 +80,18 @@ fakes: setup
 	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/sanfake ./test/san/sanfake
 	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/fakevirt ./test/fakevirt/fakevirt
 
-# smoke: the main job, for every change. migrate: live migration. conformance: the list of
-# LVM commands that the fake SAN is held to.
-.PHONY: e2e-smoke e2e-migrate e2e-conformance
-e2e-smoke e2e-migrate e2e-conformance: e2e-%:
+# smoke: the main job, for every change. migrate: live migration, rows: each of its rows.
+# package: install, upgrade, remove. reboot: hosts that go down and come back. conformance:
+# the list of LVM commands that the fake SAN is held to.
+.PHONY: e2e e2e-full
+e2e:
+	test/e2e/run.sh smoke migrate package reboot
+e2e-full:
+	test/e2e/run.sh smoke migrate rows package reboot conformance
+
+E2E_SUITES := $(addprefix e2e-,smoke migrate rows package reboot conformance)
+.PHONY: $(E2E_SUITES)
+$(E2E_SUITES): e2e-%:
 	test/e2e/run.sh $*
 
 .PHONY: check

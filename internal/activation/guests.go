@@ -151,6 +151,9 @@ func (m *Manager) fateOf(h model.Hold, snap guests.Snapshot) fate {
 		return keep
 	case guests.Gone:
 	}
+	if m.goingDown {
+		return ending
+	}
 	if since, ok := m.stopping[h.Owner]; ok && m.Now().Sub(since) < startGrace {
 		return keep
 	}

@@ -133,6 +133,7 @@ type Manager struct {
 	vgs       map[string]*vgQueue
 	report    report
 	known     []lvm.VG // from the last full look
+	goingDown bool     // the host is; libvirt has ended and calls nobody any more
 }
 
 // New makes an engine. Load must be called before anything else.

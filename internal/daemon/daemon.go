@@ -24,6 +24,7 @@ import (
 	"virtlvm/internal/config"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/peer"
+	"virtlvm/internal/run"
 	"virtlvm/internal/server"
 	"virtlvm/internal/spool"
 	"virtlvm/internal/store"
@@ -31,8 +32,12 @@ import (
 )
 
 // stopPatience bounds a clean stop: what an LVM command has not finished by then goes on
-// without us and is looked at by the next daemon.
-const stopPatience = 30 * time.Second
+// without us and is looked at by the next daemon. downPatience is for what is given up
+// while the host goes down; both are within the unit's TimeoutStopSec.
+const (
+	stopPatience = 30 * time.Second
+	downPatience = 45 * time.Second
+)
 
 // Daemon is virtlvmd.
 type Daemon struct {
@@ -42,9 +47,11 @@ type Daemon struct {
 	log        *slog.Logger
 	store      *store.Store
 	engine     *activation.Manager
+	exec       *run.Exec
 	observer   *guests.Observer
 	peers      *peer.Peers
-	host       string // this host's name among its peers
+	host       string      // this host's name among its peers
+	booted     atomic.Bool // lockspaces are started, or were long enough ago
 	live       struct {
 		mu    sync.Mutex
 		names []string
@@ -149,7 +156,7 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 func (d *Daemon) background(ctx context.Context) {
 	interval := d.config.Load().Reconcile.Interval
 	go d.engine.Run(ctx, interval)
-	go d.engine.StartLockspaces(ctx)
+	go d.startLockspaces(ctx)
 	go d.watchSpool(ctx)
 	go d.watchdog(ctx)
 	changed := make(chan struct{}, 1)
@@ -182,6 +189,11 @@ func (d *Daemon) stop(cancel context.CancelFunc) error {
 		err = errors.Join(err, s.Shutdown(ctx))
 	}
 	cancel()
+	if d.hostGoesDown(ctx) {
+		down, done := context.WithTimeout(context.Background(), downPatience)
+		defer done()
+		d.engine.Shutdown(down)
+	}
 	d.engine.Drain(ctx)
 	d.peers.Close()
 	return errors.Join(err, d.store.Close())

@@ -31,13 +31,13 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		return nil, err
 	}
 	d.peers = d.newPeers()
-	exec := run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
-	if _, err := exec.Sweep(); err != nil {
+	d.exec = run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
+	if _, err := d.exec.Sweep(); err != nil {
 		d.log.Warn("cannot remove old output files of LVM commands", "err", err)
 	}
 	boot := strings.TrimSpace(string(bootID))
 	looks := activation.Recorder{
-		Runner: exec, Now: time.Now, BootID: boot,
+		Runner: d.exec, Now: time.Now, BootID: boot,
 		Timeout: func() time.Duration { return d.config.Load().LVM.Timeout },
 	}
 	d.observer = guests.New(cfg.Paths.LibvirtRun, cfg.Paths.Proc)
@@ -50,7 +50,7 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 			Resolver:  &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
 			Inspector: &domain.Inspector{Runner: looks},
 		},
-		Runner:   exec,
+		Runner:   d.exec,
 		Log:      d.log,
 		Host:     d.host,
 		Peers:    caller{d.peers},

@@ -21,6 +21,7 @@ func TestCommandLines(t *testing.T) {
 		"lvchange -asy vg_san/lv1 other/a-b.c+d_e-": lvm.ActivateCmd(model.ModeSH, "vg_san/lv1", "other/a-b.c+d_e-"),
 		"lvchange -an vg_san/lv1 vg_san/lv2":        lvm.DeactivateCmd("vg_san/lv1", "vg_san/lv2"),
 		"vgchange --lockstart vg_san":               lvm.LockStartCmd("vg_san"),
+		"vgchange --lockstop vg_san":                lvm.LockStopCmd("vg_san"),
 	}
 	for want, cmd := range tests {
 		require.NoError(t, cmd.Err)

@@ -37,6 +37,9 @@ type Host struct {
 	Name string // "kvm-a" or "kvm-b"
 	ID   int    // sanlock host id
 
+	// InstallLog is what dpkg printed when virtlvm was installed.
+	InstallLog string
+
 	machine *machine
 	launch  *launcher
 	qemu    *child
@@ -164,6 +167,28 @@ func (h *Host) Kill() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// GoDown runs a command that ends the host in order, such as "systemctl reboot", and waits
+// until its machine has ended; it returns how long that took. The host does not come back
+// by itself: see Boot.
+func (h *Host) GoDown(ctx context.Context, command string) (time.Duration, error) {
+	begin := time.Now()
+	// The connection may end before the command's end is known.
+	if r, err := h.Run(ctx, command); err == nil && r.Exit != 0 && r.Exit != 255 {
+		return 0, fmt.Errorf("%q on %s: %s", command, h.Name, r.Output())
+	}
+	return h.Ended(ctx, begin)
+}
+
+// Ended waits until the host's machine has ended by itself; it returns the time since begin.
+func (h *Host) Ended(ctx context.Context, begin time.Time) (time.Duration, error) {
+	select {
+	case <-h.qemu.done:
+		return time.Since(begin), h.Kill() // what is left is the connection
+	case <-ctx.Done():
+		return 0, fmt.Errorf("%s does not go down: %w", h.Name, context.Cause(ctx))
+	}
 }
 
 // Running reports whether commands can be run on the host: it has booted, and nobody has
