@@ -82,14 +82,14 @@ fakes: setup
 
 # smoke: the main job, for every change. migrate: live migration, rows: each of its rows.
 # package: install, upgrade, remove. reboot: hosts that go down and come back. conformance:
-# the list of LVM commands that the fake SAN is held to.
+# the list of LVM commands that the fake SAN is held to. times: what it costs.
 .PHONY: e2e e2e-full
 e2e:
-	test/e2e/run.sh smoke migrate package reboot
+	test/e2e/run.sh smoke migrate package reboot times
 e2e-full:
-	test/e2e/run.sh smoke migrate rows package reboot conformance
+	test/e2e/run.sh smoke migrate rows package reboot times conformance
 
-E2E_SUITES := $(addprefix e2e-,smoke migrate rows package reboot conformance)
+E2E_SUITES := $(addprefix e2e-,smoke migrate rows package reboot times conformance)
 .PHONY: $(E2E_SUITES)
 $(E2E_SUITES): e2e-%:
 	test/e2e/run.sh $*

@@ -1,7 +1,7 @@
 #!/bin/bash
 # run.sh [SUITE...] - runs end-to-end suites ("smoke" by default) on two emulated KVM hosts.
 #
-# Suites: smoke, migrate, package, reboot, rows, conformance. As root on a Debian machine
+# Suites: smoke, migrate, package, reboot, times, rows, conformance. As root on a Debian machine
 # with Go. Makes the guest image when there is none yet, builds the packages in a scratch
 # folder, boots the hosts, installs the .deb there, runs the scenarios and takes everything
 # down, whatever happens. Environment:
@@ -18,7 +18,7 @@ repo=$(cd "$here/../.." && pwd)
 tests=
 for suite; do
     case $suite in
-    smoke | migrate | package | reboot | rows | conformance) tests+=${tests:+|}${suite^} ;;
+    smoke | migrate | package | reboot | rows | times | conformance) tests+=${tests:+|}${suite^} ;;
     *)
         echo "run.sh: there is no suite $suite" >&2
         exit 2

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// sanSize is the size of the shared LUN in bytes; the file is sparse.
-const sanSize = 4 << 30
+// luns are the shared LUNs with their sizes in bytes: /dev/vdb, which has the volume group
+// of all scenarios, and /dev/vdc, which is empty. The files are sparse.
+var luns = map[string]int64{"san.raw": 4 << 30, "san2.raw": 1 << 30}
 
 // bootTime bounds the boot of a host up to ssh. Under emulation on a busy machine it
 // takes one to two minutes.
@@ -69,13 +70,10 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	san, err := os.Create(filepath.Join(opts.Dir, "san.raw"))
-	if err != nil {
-		return nil, fmt.Errorf("cannot create the shared LUN: %w", err)
-	}
-	defer san.Close()
-	if err := san.Truncate(sanSize); err != nil {
-		return nil, fmt.Errorf("cannot create the shared LUN: %w", err)
+	for name, size := range luns {
+		if err := makeLUN(filepath.Join(opts.Dir, name), size); err != nil {
+			return nil, err
+		}
 	}
 
 	c := &Cluster{opts: opts}
@@ -103,6 +101,17 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	}
 	opts.Log("both hosts are up after %.0f s", time.Since(begin).Seconds())
 	return c, nil
+}
+
+func makeLUN(path string, size int64) error {
+	f, err := os.Create(path)
+	if err == nil {
+		err = errors.Join(f.Truncate(size), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("cannot create a shared LUN: %w", err)
+	}
+	return nil
 }
 
 // Together does several things at the same time and waits for all of them.
