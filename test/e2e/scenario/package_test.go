@@ -46,7 +46,7 @@ func (e *env) install(deb string) string {
 func (e *env) purge() {
 	e.Helper()
 	e.Logf("dpkg --purge:\n%s", e.must(e.a, "dpkg --purge virtlvm 2>&1"))
-	require.Empty(e, e.must(e.a, "ls -d /etc/libvirt/hooks/qemu /etc/libvirt/hooks/qemu.d/50-virtlvm /var/lib/virtlvm /etc/virtlvm /run/virtlvm 2>/dev/null || true"))
+	require.Empty(e, e.must(e.a, "ls -d /etc/libvirt/hooks/qemu.d /var/lib/virtlvm /etc/virtlvm /run/virtlvm 2>/dev/null; grep -rl virtlvm/hooks /etc/libvirt/hooks || true"))
 	require.Empty(e, e.must(e.a, "pgrep -x virtlvmd || true"))
 	e.define(cluster.Guest{Name: "bare"}, e.a)
 	e.start(e.a, "bare")
