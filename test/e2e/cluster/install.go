@@ -32,7 +32,9 @@ func (c *Cluster) Install(ctx context.Context, deb string) error {
 		if !strings.Contains(h.InstallLog, "systemctl reload libvirtd") {
 			return fmt.Errorf("the package does not say on %s that libvirtd must be reloaded: %s", h.Name, h.InstallLog)
 		}
-		if _, err := h.Must(ctx, "systemctl reload libvirtd"); err != nil {
+		// An ssh log-in between two emulated hosts can take ten seconds.
+		if _, err := h.Must(ctx, `printf '[peers]\nconnect_timeout = "20s"\n' >/etc/virtlvm/virtlvm.toml
+systemctl reload virtlvmd libvirtd`); err != nil {
 			return err
 		}
 		return h.ProveHook(ctx)

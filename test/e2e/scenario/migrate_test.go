@@ -119,7 +119,11 @@ func rowK(e *env) {
 	e.must(e.a, "vgcreate -qq -y --shared "+second+" /dev/vdc")
 	defer func() {
 		e.must(e.b, "vgchange --lockstop "+second)
-		e.must(e.a, "vgremove -qq -y "+second)
+		// Until sanlock has seen that kvm-b is out: "not stopped on other hosts".
+		require.NoError(e, cluster.Eventually(e.ctx, time.Minute, func() error {
+			_, err := e.a.Must(e.ctx, "vgremove -qq -y "+second)
+			return err
+		}))
 	}()
 	for _, h := range e.hosts {
 		e.must(h, "udevadm settle; vgchange --lockstart "+second)

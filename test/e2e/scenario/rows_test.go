@@ -94,6 +94,11 @@ func (e *env) whileMoving(from, to *cluster.Host, guest string, do func(undo fun
 		done <- r
 	}()
 	require.NoError(e, cluster.Eventually(e.ctx, 2*time.Minute, func() error {
+		select {
+		case r := <-done:
+			require.FailNow(e, "the migration ended before memory moved", "exit %d: %s", r.Exit, r.Output())
+		default:
+		}
 		out, err := from.Must(e.ctx, "virsh -q domjobinfo "+guest)
 		if err == nil && !strings.Contains(out, "Memory processed") {
 			err = fmt.Errorf("memory does not move yet: %s", out)
