@@ -17,6 +17,7 @@ import (
 // were taken away. The ensure loop then takes what locks are missing; a refusal there is an
 // alarm. all: also look at guests whose disks have not changed.
 func (m *Manager) adopt(ctx context.Context, s sight, all bool) {
+	ctx = withInventories(ctx)
 	for _, uuid := range sortedKeys(s.ByUUID) {
 		g := s.ByUUID[uuid]
 		if g.Alive != guests.Alive {
@@ -47,7 +48,7 @@ func (m *Manager) adoptNow(ctx context.Context, s sight, g guests.Guest) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the disks of running guest %s: %w", show(g.Name), err)
 	}
-	return m.adoptGuest(ctx, s, g, d)
+	return m.adoptGuest(withInventories(ctx), s, g, d)
 }
 
 // adoptGuest adopts what can be adopted, disk by disk: one that cannot be judged must not
