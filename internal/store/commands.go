@@ -43,9 +43,15 @@ type OpenCommand struct {
 	Targets  []model.Volume
 }
 
-// Begin writes an intent, and the holds it serves, in one transaction, and syncs it.
+// Begin writes an intent, and the holds it serves, in one transaction, and syncs it. One
+// without targets is a request that changes nothing by itself: its sync is that of the first
+// intent it leads to.
 func (s *Store) Begin(ctx context.Context, in Intent, holds HoldChange) (id int64, err error) {
-	err = s.write(ctx, func(tx *sql.Tx) error {
+	when := atOnce
+	if len(in.Targets) == 0 {
+		when = soon
+	}
+	err = s.transact(ctx, when, func(tx *sql.Tx) error {
 		if err := changeHolds(ctx, tx, holds); err != nil {
 			return err
 		}

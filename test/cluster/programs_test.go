@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"virtlvm/internal/api"
 	"virtlvm/test/fakevirt"
+	"virtlvm/test/san"
 )
 
 // many makes a guest with n volumes on two hosts.
@@ -67,6 +70,32 @@ func TestProgramsOfAStartAndAStop(t *testing.T) {
 			atMost(t, a, "stopped", nil)
 			atMost(t, a, "release", map[string]int{"dmsetup": 1, "lvmlockctl": 2, "lvchange": 1})
 		})
+	}
+}
+
+// A guest without a volume of ours costs one look at its volume group, and one without any
+// volume nothing.
+func TestProgramsOfAnUnmanagedGuest(t *testing.T) {
+	c := New(t, "kvm-a")
+	a := c.Hosts["kvm-a"]
+	_, err := c.SAN.AddLV("vg_plain", san.LVSpec{Name: "local"})
+	require.NoError(t, err)
+	_, err = a.Run("lvchange", "-ay", "vg_plain/local")
+	require.NoError(t, err)
+	file := filepath.Join(a.dir, "disk.raw")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, disk := range []string{"/dev/vg_plain/local", "/disk.raw"} {
+		define(t, a, "vm1", 1, Disk{Path: disk})
+		require.NoError(t, a.Virt.Start(ctx, "vm1"))
+		require.NoError(t, a.Virt.Destroy(ctx, "vm1"))
+		looks := map[string]int{}
+		if disk == "/dev/vg_plain/local" {
+			looks["lvs"] = 1
+		}
+		atMost(t, a, "prepare", looks)
+		for _, op := range []string{"start", "started", "stopped", "release"} {
+			atMost(t, a, op, nil)
+		}
 	}
 }
 
