@@ -76,14 +76,17 @@ func dial(path string) (fd, error) {
 	return fd(s), nil
 }
 
-// readFile reads the beginning of a small file, at most limit bytes.
-func readFile(path string, limit int) ([]byte, error) {
+// smallFile is more than any file has that is read here, in bytes.
+const smallFile = 4 << 10
+
+// readFile reads a small file, at most smallFile bytes of it.
+func readFile(path string) ([]byte, error) {
 	f, err := again(func() (int, error) { return syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0) })
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = fd(f).Close() }()
-	data := make([]byte, limit)
+	data := make([]byte, smallFile)
 	n, err := io.ReadFull(fd(f), data)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = nil

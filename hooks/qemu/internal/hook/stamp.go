@@ -9,20 +9,17 @@ import (
 	"virtlvm/internal/api"
 )
 
-// procLimit is more than any file in /proc that is read here, in bytes.
-const procLimit = 4 << 10
-
 // stamp tells when and under which libvirtd this call happens. What cannot be read stays
 // zero: an event with half a stamp is worth more than none.
 func stamp(proc string, parent int) api.Stamp {
 	s := api.Stamp{LibvirtdPID: parent}
-	if id, err := readFile(proc+"/sys/kernel/random/boot_id", procLimit); err == nil {
+	if id, err := readFile(proc+"/sys/kernel/random/boot_id"); err == nil {
 		s.BootID = strings.TrimSpace(string(id))
 	}
-	if up, err := readFile(proc+"/uptime", procLimit); err == nil {
+	if up, err := readFile(proc+"/uptime"); err == nil {
 		s.UptimeMillis = uptimeMillis(string(up))
 	}
-	if stat, err := readFile(proc+"/"+strconv.Itoa(parent)+"/stat", procLimit); err == nil {
+	if stat, err := readFile(proc+"/"+strconv.Itoa(parent)+"/stat"); err == nil {
 		s.LibvirtdStart = startTime(stat)
 	}
 	return s

@@ -16,9 +16,6 @@ import (
 // maxDeadline is the most that the settings may ask for.
 const maxDeadline = time.Hour
 
-// settingsLimit is the most of the settings file that is read, in bytes.
-const settingsLimit = 4 << 10
-
 // watchdog ends the process when the deadline passes, whatever blocks: a full pipe, a
 // disk that does not answer. Orderly endings come a little before it.
 type watchdog struct {
@@ -56,7 +53,7 @@ func (w *watchdog) stop() {
 // deadline is the time one call may take, from the settings where they can be read.
 func deadline(path string) time.Duration {
 	const otherwise = api.DefaultHookDeadlineSeconds * time.Second
-	data, err := readFile(path, settingsLimit)
+	data, err := readFile(path)
 	if err != nil {
 		return otherwise
 	}
