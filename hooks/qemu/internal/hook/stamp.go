@@ -13,13 +13,13 @@ import (
 // zero: an event with half a stamp is worth more than none.
 func stamp(proc string, parent int) api.Stamp {
 	s := api.Stamp{LibvirtdPID: parent}
-	if id, err := readFile(proc+"/sys/kernel/random/boot_id"); err == nil {
+	if id, err := readFile(proc + "/sys/kernel/random/boot_id"); err == nil {
 		s.BootID = strings.TrimSpace(string(id))
 	}
-	if up, err := readFile(proc+"/uptime"); err == nil {
+	if up, err := readFile(proc + "/uptime"); err == nil {
 		s.UptimeMillis = uptimeMillis(string(up))
 	}
-	if stat, err := readFile(proc+"/"+strconv.Itoa(parent)+"/stat"); err == nil {
+	if stat, err := readFile(proc + "/" + strconv.Itoa(parent) + "/stat"); err == nil {
 		s.LibvirtdStart = startTime(stat)
 	}
 	return s
