@@ -31,6 +31,7 @@ func (m *Manager) notice(ctx context.Context, call api.HookCall) {
 		m.mu.Lock()
 		m.released[uuid] = max(m.released[uuid], call.Stamp.UptimeMillis)
 		delete(m.stopping, uuid)
+		delete(m.passed, uuid)
 		m.mu.Unlock()
 		if call.Op == "release" && !call.Spooled {
 			// Wait, so that the volumes are free when virsh returns; go on even if the hook

@@ -90,30 +90,61 @@ func (m *Manager) LiveHosts(ctx context.Context) ([]string, error) {
 // sourceOf is the one other host that holds the volumes the guest writes, "" if nobody
 // does.
 func (m *Manager) sourceOf(ctx context.Context, t taker, found []located) (string, error) {
-	source := ""
+	byVG := map[string][]model.Volume{}
 	for _, f := range found {
-		if !f.managed || f.Role.Mode() != model.ModeEX {
-			continue
+		if f.managed && f.Role.Mode() == model.ModeEX {
+			byVG[f.need.Volume.VG] = append(byVG[f.need.Volume.VG], f.need.Volume)
 		}
-		v := f.need.Volume
-		holders, err := m.Leases.Holders(ctx, v.VG, v.LeaseOffset, v.LockLV)
+	}
+	source := ""
+	for _, vg := range sortedKeys(byVG) {
+		holders, err := m.holdersOf(ctx, vg, byVG[vg])
 		if err != nil {
-			return "", api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who holds %s: %v", v.Name(), err))
+			return "", err
 		}
-		for _, h := range holders {
-			switch {
-			case h.Self && m.runsHere(t.owner):
-				return "", api.NewError(api.KindHeld, fmt.Sprintf("guest %s already runs on this host", show(t.guest)))
-			case h.Self:
-				// An earlier migration to here is still being undone, or an operator's hold:
-				// what follows waits for the one and refuses the other.
-			case h.State != model.HostLive:
-				return "", m.explainHeld(ctx, v)
-			case source != "" && source != h.Label():
-				return "", api.NewError(api.KindHeld, fmt.Sprintf("its volumes are held by two hosts, %s and %s; find out where it runs", source, h.Label()))
-			default:
-				source = h.Label()
+		for _, v := range byVG[vg] {
+			if source, err = m.sourceAmong(ctx, t, v, holders[v.LockLV], source); err != nil {
+				return "", err
 			}
+		}
+	}
+	return source, nil
+}
+
+// holdersOf reads who holds each of some volumes of a VG, by the uuid of the volume whose
+// lock it is. One that cannot be told is an error.
+func (m *Manager) holdersOf(ctx context.Context, vg string, vols []model.Volume) (map[string][]model.Holder, error) {
+	offsets := map[string]int64{}
+	for _, v := range vols {
+		offsets[v.LockLV] = v.LeaseOffset
+	}
+	all, err := m.Leases.HoldersAll(ctx, vg, offsets)
+	if err != nil {
+		return nil, api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who holds %s: %v", vols[0].Name(), err))
+	}
+	for _, v := range vols {
+		if _, known := all[v.LockLV]; !known {
+			return nil, api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who holds %s: its lease is not where LVM says", v.Name()))
+		}
+	}
+	return all, nil
+}
+
+// sourceAmong finds the source among the holders of one volume; source: that of the others.
+func (m *Manager) sourceAmong(ctx context.Context, t taker, v model.Volume, holders []model.Holder, source string) (string, error) {
+	for _, h := range holders {
+		switch {
+		case h.Self && m.runsHere(t.owner):
+			return "", api.NewError(api.KindHeld, fmt.Sprintf("guest %s already runs on this host", show(t.guest)))
+		case h.Self:
+			// An earlier migration to here is still being undone, or an operator's hold:
+			// what follows waits for the one and refuses the other.
+		case h.State != model.HostLive:
+			return "", m.explainHeld(ctx, v)
+		case source != "" && source != h.Label():
+			return "", api.NewError(api.KindHeld, fmt.Sprintf("its volumes are held by two hosts, %s and %s; find out where it runs", source, h.Label()))
+		default:
+			source = h.Label()
 		}
 	}
 	return source, nil
@@ -151,8 +182,22 @@ func (m *Manager) awaitEnded(ctx context.Context, t taker) error {
 func (m *Manager) takeLent(ctx context.Context, t taker, found []located, lent api.LendAnswer) error {
 	needs := map[string][]model.Need{}
 	offered := map[model.VolumeID]bool{}
+	// Those that the domain names have just been looked up.
+	byName := map[string]model.Volume{}
+	for _, f := range found {
+		if f.managed {
+			byName[f.need.Volume.Name()] = f.need.Volume
+		}
+	}
 	for _, l := range lent.Volumes {
-		need, err := m.lentNeed(ctx, l)
+		v, known := byName[l.Name]
+		if !known {
+			var err error
+			if v, err = m.volumeNamed(ctx, l.Name); err != nil {
+				return api.NewError(api.KindOf(err), fmt.Sprintf("the source has a volume that this host has not: %v", err))
+			}
+		}
+		need, err := lentNeed(v, l)
 		if err != nil {
 			return err
 		}
@@ -176,12 +221,9 @@ func (m *Manager) takeLent(ctx context.Context, t taker, found []located, lent a
 	return nil
 }
 
-// lentNeed finds a lent volume on this host: the same uuids under the same names.
-func (m *Manager) lentNeed(ctx context.Context, l api.LentVolume) (model.Need, error) {
-	v, err := m.volumeNamed(ctx, l.Name)
-	if err != nil {
-		return model.Need{}, api.NewError(api.KindOf(err), fmt.Sprintf("the source has a volume that this host has not: %v", err))
-	}
+// lentNeed is how a lent volume is needed on this host, where v has its name: it must have
+// the same uuids.
+func lentNeed(v model.Volume, l api.LentVolume) (model.Need, error) {
 	if v.ID != (model.VolumeID{VG: l.VGUUID, LV: l.LVUUID}) {
 		return model.Need{}, api.NewError(api.KindLocking, fmt.Sprintf("%s is another volume on this host than on the source (uuid %s, there %s)", l.Name, v.ID.LV, l.LVUUID))
 	}
@@ -388,20 +430,25 @@ func (m *Manager) checkSharers(ctx context.Context, all []taken) error {
 	if m.Peers == nil {
 		return nil // without peers nothing can be lent
 	}
+	byVG := map[string][]model.Volume{}
 	for _, t := range all {
-		if t.hold.Phase != model.PhaseHeld || t.hold.Mode != model.ModeSH || t.volume.HasTag(model.TagShared) {
-			continue
+		if t.hold.Phase == model.PhaseHeld && t.hold.Mode == model.ModeSH && !t.volume.HasTag(model.TagShared) {
+			byVG[t.vg] = append(byVG[t.vg], t.volume)
 		}
-		holders, err := m.Leases.Holders(ctx, t.volume.VG, t.volume.LeaseOffset, t.volume.LockLV)
+	}
+	for _, vg := range sortedKeys(byVG) {
+		holders, err := m.holdersOf(ctx, vg, byVG[vg])
 		if err != nil {
-			return api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who shares %s: %v", t.volume.Name(), err))
+			return err
 		}
-		for _, h := range holders {
-			if h.Self || h.State != model.HostLive {
-				continue
-			}
-			if err := m.askWriter(ctx, h.Label(), t.volume); err != nil {
-				return err
+		for _, v := range byVG[vg] {
+			for _, h := range holders[v.LockLV] {
+				if h.Self || h.State != model.HostLive {
+					continue
+				}
+				if err := m.askWriter(ctx, h.Label(), v); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -55,10 +55,7 @@ func (m *Manager) lend(ctx context.Context, peer string, req api.LendRequest) (a
 	}
 	// What was plugged in while it ran has no hold yet, and what came by an earlier
 	// migration may still be shared.
-	if err := m.allHeld(ctx, s, *g); err != nil {
-		return api.LendAnswer{}, err
-	}
-	if err := m.shareable(ctx, req.UUID); err != nil {
+	if err := m.lendable(ctx, s, *g); err != nil {
 		return api.LendAnswer{}, err
 	}
 	grant := model.Grant{ID: rand.Text(), Peer: peer}
@@ -118,32 +115,25 @@ func (m *Manager) awaitReady(ctx context.Context) error {
 	}
 }
 
-// allHeld waits until every volume of the guest has its hold and is as wanted: straight
-// back after a migration the promotion may still be under way.
-func (m *Manager) allHeld(ctx context.Context, s sight, g guests.Guest) error {
+// lendable waits until every volume of the guest has its hold and is as wanted - straight
+// back after a migration the promotion may still be under way - and can be shared.
+func (m *Manager) lendable(ctx context.Context, s sight, g guests.Guest) error {
 	for {
-		if err := m.adoptNow(ctx, s, g); err != nil {
+		read := withInventories(ctx)
+		if err := m.adoptNow(read, s, g); err != nil {
 			return api.NewError(kindOf(err), err.Error())
 		}
 		m.judge(ctx, g.UUID)
-		m.ensureGuest(ctx, g.UUID)
-		now, err := m.look(ctx)
+		waiting, err := m.notAsWanted(ctx, g.UUID)
+		if err == nil && waiting != "" {
+			m.ensureGuest(ctx, g.UUID)
+			waiting, err = m.notAsWanted(ctx, g.UUID)
+		}
 		if err != nil {
 			return err
 		}
-		waiting := ""
-		m.mu.Lock()
-		for k, h := range m.holds {
-			if k.owner != g.UUID || h.Phase == model.PhaseEnding {
-				continue
-			}
-			if h.Phase == model.PhaseIncoming || !now.ofHold(h).Is(h.Wanted()) {
-				waiting = h.Name
-			}
-		}
-		m.mu.Unlock()
 		if waiting == "" {
-			return nil
+			return m.shareable(read, g.UUID)
 		}
 		if m.pause(ctx, time.Second) != nil {
 			return api.NewError(api.KindLocking, fmt.Sprintf("%s of guest %s is not yet held exclusively on %s; try again in a moment, and see 'virtlvm status' there", waiting, show(g.Name), m.Host))
@@ -151,10 +141,25 @@ func (m *Manager) allHeld(ctx context.Context, s sight, g guests.Guest) error {
 	}
 }
 
+// notAsWanted names a volume that a guest does not have as it should before it is lent, ""
+// if there is none.
+func (m *Manager) notAsWanted(ctx context.Context, uuid string) (string, error) {
+	now, err := m.look(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, h := range m.holdsOf(uuid) {
+		if h.Phase == model.PhaseIncoming || h.Phase != model.PhaseEnding && !now.ofHold(h).Is(h.Wanted()) {
+			return h.Name, nil
+		}
+	}
+	return "", nil
+}
+
 // shareable refuses before anything has changed where LVM cannot share a volume.
 func (m *Manager) shareable(ctx context.Context, uuid string) error {
 	for _, vg := range m.heldVGs(uuid) {
-		inv, err := m.inventory(ctx, vg)
+		inv, err := m.inventoryFor(ctx, vg, nil)
 		if err != nil {
 			return err
 		}

@@ -125,6 +125,7 @@ type Manager struct {
 	own      map[int64]bool           // commands of this daemon that have not ended
 	calls    map[string]uint64        // hook calls so far, by guest uuid: see sight
 	deciding map[string]chan struct{} // one start of a guest at a time, by uuid
+	passed   map[string][]string      // volumes of a starting guest that are none of ours, by uuid
 	loaded   bool                     // the database's holds have been read
 	journal  int                      // generation of the database that has our holds
 	// confirmed is when the source of an incoming guest last said that its migration goes
@@ -154,6 +155,7 @@ func New(d Deps) *Manager {
 		own:      map[int64]bool{},
 		calls:    map[string]uint64{},
 		deciding: map[string]chan struct{}{},
+		passed:   map[string][]string{},
 
 		confirmed: map[string]int64{},
 		goneAt:    map[string]time.Time{},

@@ -252,6 +252,16 @@ func TestHoldersAll(t *testing.T) {
 		base: nil,
 	}, all, "what was not found is unknown, not free")
 
+	// What lies far away is read by itself, and not all that is in between.
+	const far = topOffset + 1000<<20
+	f.ExpectLine("sanlock direct dump /dev/mapper/vg_san-lvmlock:70254592:2097152").Stdout(header +
+		row(lv1Offset, lv1, 327, 2, 5) + row(baseOffset, base, 0, 0, 0))
+	f.ExpectLine(dumpLine(far)).Stdout(header + row(far, top, 327, 1, 5))
+	all, err = at(f, 2000).HoldersAll(context.Background(), "vg_san", map[string]int64{top: far, lv1: lv1Offset, base: baseOffset})
+	require.NoError(t, err)
+	assert.Len(t, all, 3)
+	assert.Equal(t, "kvm-a", all[top][0].Host)
+
 	none, err := at(f, 2000).HoldersAll(context.Background(), "vg_san", map[string]int64{"thin": -1})
 	require.NoError(t, err)
 	assert.Empty(t, none)

@@ -61,12 +61,14 @@ type Host struct {
 	// orphan is a command of an earlier daemon that still runs, nil when there is none.
 	orphan func() []string
 	glass  atomic.Bool
-	mu     sync.Mutex
-	engine *activation.Manager // nil: the daemon is down
-	store  *store.Store
-	stop   context.CancelFunc
-	done   chan struct{}
-	spool  []api.HookCall
+	// programs are those that the daemon has run.
+	programs programs
+	mu       sync.Mutex
+	engine   *activation.Manager // nil: the daemon is down
+	store    *store.Store
+	stop     context.CancelFunc
+	done     chan struct{}
+	spool    []api.HookCall
 }
 
 // New makes a cluster with the shared VG vg_san, the plain VG vg_plain and running
@@ -137,7 +139,7 @@ func (h *Host) StartDaemon() {
 	state := filepath.Join(h.dir, "state")
 	require.NoError(t, os.MkdirAll(state, 0o750))
 	h.store = store.New(store.Options{Path: filepath.Join(state, "virtlvm.db"), Now: h.c.Now})
-	runner := h.LVM.Runner()
+	runner := h.programs.noting(h.LVM.Runner())
 	looks := activation.Recorder{Runner: runner, Now: h.c.Now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
 	observer := guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc"))
 	m := activation.New(activation.Deps{
