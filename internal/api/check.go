@@ -3,7 +3,7 @@ package api
 // Routes of `virtlvm check`.
 const (
 	RouteCheck     = "/v1/check"      // GET ?cluster=true -> []CheckReport, this host's first
-	RouteCheckFix  = "/v1/check/fix"  // POST RepairRequest -> Command
+	RouteRepair    = "/v1/repair"     // POST RepairRequest -> Command
 	RoutePeerCheck = "/v1/peer/check" // GET -> CheckReport; for other hosts
 )
 

@@ -30,9 +30,9 @@ type row struct {
 func rows() []row {
 	const p, w, f, s = api.CheckPass, api.CheckWarn, api.CheckFail, api.CheckSkip
 	return []row{
-		{"lvm.tools", "no sanlock", func(f *Facts) { f.Missing = []string{"sanlock"} }, f, "sanlock is not installed", "install sanlock"},
+		{"lvm.tools", "no sanlock", func(f *Facts) { f.Missing = []string{"sanlock"} }, f, "not installed: sanlock", "install sanlock"},
 		{"lvm.tools", "no qemu-img", func(f *Facts) { f.Missing = []string{"qemu-img"} }, w, "guests with image chains are refused", "qemu-utils"},
-		{"lvm.tools", "both", func(f *Facts) { f.Missing = []string{"ssh", "lvs"} }, f, "lvs is not installed; ssh", ""},
+		{"lvm.tools", "both", func(f *Facts) { f.Missing = []string{"ssh", "lvs"} }, f, "ssh is not installed: no live migration; not installed: lvs", "install openssh-client or openssh-clients; install lvm2"},
 
 		{"lvm.version", "tried, with limits", func(f *Facts) { f.LVMVersion.Value = "2.03.16" }, p, "2.03.16; it shares the origin of a snapshot", ""},
 		{"lvm.version", "writecache", func(f *Facts) { f.LVMVersion.Value = "2.03.31" }, p, "writecache", ""},

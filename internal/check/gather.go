@@ -96,17 +96,18 @@ type Sources struct {
 	// Label is the SELinux context of a file, given without the leading slash.
 	Label func(path string) (string, error)
 
-	Alone      bool // virtlvmd does not run
-	Host       string
-	BootID     string
-	Now        func() time.Time
-	Uptime     func() time.Duration
-	Scope      func() []string      // VGs that the configuration names
-	Keep       func() time.Duration // of the journal
-	Config     func() error         // why the configuration on disk is refused
-	RunDir     string
-	StateDir   string
-	BreakGlass string
+	Alone    bool // virtlvmd does not run
+	Host     string
+	BootID   string
+	Now      func() time.Time
+	Uptime   func() time.Duration
+	Scope    func() []string      // VGs that the configuration names
+	Keep     func() time.Duration // of the journal
+	Config   func() error         // why the configuration on disk is refused
+	RunDir   string
+	StateDir string
+	// BreakGlass is the file that switches virtlvm off, "" while there is none.
+	BreakGlass func() string
 	Spool      func() api.SpoolSummary
 }
 
@@ -158,9 +159,8 @@ func (s *Sources) gatherVGs(ctx context.Context, f *Facts) {
 		}
 	}
 	f.Known.Value, f.Unlocked, f.Known.Err = s.LVM.Known(ctx, names...)
-	f.Status = s.Engine.Status(ctx)
-	if f.Status.BreakGlass {
-		f.BreakGlass = s.BreakGlass
+	if !s.Alone { // it asks for the database, which is the daemon's alone to make
+		f.Status = s.Engine.Status(ctx)
 	}
 }
 

@@ -217,6 +217,11 @@ func (s *Sources) gatherSystemd(ctx context.Context, f *Facts) {
 	res, err := s.Runner.Run(ctx, run.Cmd{Name: "systemctl", Args: append(
 		[]string{"show", "--no-pager", "--property=Id,LoadState,ActiveState,UnitFileState,After,ExecReload"}, unitNames()...,
 	), Timeout: 20 * time.Second})
+	var exit *run.ExitError
+	if errors.As(err, &exit) && strings.TrimSpace(exit.Stderr) != "" {
+		lines := strings.Split(strings.TrimSpace(exit.Stderr), "\n")
+		err = errors.New(lines[0])
+	}
 	if err != nil {
 		f.Units.Err = err
 		return

@@ -18,6 +18,7 @@ const damageTime = 15 * time.Second
 func (s *Sources) gatherSelf(ctx context.Context, f *Facts) {
 	f.Config = s.Config()
 	f.Spool = s.Spool()
+	f.BreakGlass = s.BreakGlass()
 	for _, dir := range []string{s.StateDir, s.RunDir} {
 		f.Spaces = append(f.Spaces, s.Space(dir))
 	}

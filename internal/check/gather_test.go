@@ -50,7 +50,7 @@ func newHost(t *testing.T) *host {
 		Label: func(string) (string, error) { return "u:r:virt_hook_t:s0", nil },
 		Host:  "kvm-a", BootID: "boot", Now: func() time.Time { return now }, Uptime: func() time.Duration { return now.Sub(boot) },
 		Scope: func() []string { return nil }, Keep: func() time.Duration { return time.Hour }, Config: func() error { return nil },
-		RunDir: "/run/virtlvm", StateDir: "/var/lib/virtlvm", BreakGlass: "/etc/virtlvm/break-glass",
+		RunDir: "/run/virtlvm", StateDir: "/var/lib/virtlvm", BreakGlass: func() string { return "" },
 		Spool: func() api.SpoolSummary { return api.SpoolSummary{} },
 	}
 	h.systemctl(t, "systemctl-show.txt")

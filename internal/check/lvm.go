@@ -30,15 +30,21 @@ func programs() []program {
 
 func checkTools(f *Facts) Result {
 	var found findings
+	var lost, from []string
 	for _, p := range programs() {
-		if !slices.Contains(f.Missing, p.name) {
-			continue
-		}
-		if p.lost == "" {
-			found.fail("install "+p.from, "%s is not installed", p.name)
-		} else {
+		switch {
+		case !slices.Contains(f.Missing, p.name):
+		case p.lost != "":
 			found.warn("install "+p.from, "%s is not installed: %s", p.name, p.lost)
+		default:
+			lost = append(lost, p.name)
+			if !slices.Contains(from, p.from) {
+				from = append(from, p.from)
+			}
 		}
+	}
+	if len(lost) > 0 {
+		found.fail("install "+strings.Join(from, ", "), "not installed: %s", strings.Join(lost, ", "))
 	}
 	return found.result("")
 }

@@ -149,6 +149,7 @@ func moreRows() []row {
 		{"hosts.reach", "not reached", peers(Peer{Name: "kvm-b", Asked: true, Err: errBroken}), f, "broken in two lines", "peer test kvm-b"},
 		{"hosts.reach", "another protocol", peers(Peer{Name: "kvm-b", Asked: true, Version: api.Version{ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor + 1}}), w, "kvm-b speaks protocol", "upgrade"},
 		{"hosts.reach", "alone", peers(), s, "no other host is alive", ""},
+		{"hosts.reach", "no daemon", func(f *Facts) { f.Alone, f.Peers.Value = true, nil }, s, "which knows them", ""},
 		{"hosts.reach", "not asked", peers(Peer{Name: "kvm-b"}), s, "kvm-b not asked", ""},
 		{"hosts.reach", "not all known", func(f *Facts) { f.Peers.Err = errBroken }, w, "not all hosts are known", ""},
 		{"hosts.reach", "none known", func(f *Facts) { f.Peers = Got[[]Peer]{Err: errBroken} }, s, "broken", ""},

@@ -24,6 +24,7 @@ import (
 	"virtlvm/internal/config"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/peer"
+	"virtlvm/internal/run"
 	"virtlvm/internal/server"
 	"virtlvm/internal/spool"
 	"virtlvm/internal/store"
@@ -42,6 +43,7 @@ type Daemon struct {
 	log        *slog.Logger
 	store      *store.Store
 	engine     *activation.Manager
+	exec       *run.Exec
 	observer   *guests.Observer
 	peers      *peer.Peers
 	host       string // this host's name among its peers
@@ -51,6 +53,8 @@ type Daemon struct {
 		at    time.Time
 	}
 	servers []*http.Server
+	parts   checkParts
+	scratch string // the output of programs goes here where no daemon runs
 }
 
 // Run runs the daemon until SIGTERM or SIGINT. Errors: a configuration that is refused,
@@ -129,7 +133,7 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
-		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed,
+		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed, Checker: d.newChecker(false),
 	})
 	for l, name := range listeners {
 		h := srv.HTTP(name == nameReadWrite)

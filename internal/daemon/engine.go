@@ -31,26 +31,30 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		return nil, err
 	}
 	d.peers = d.newPeers()
-	exec := run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
-	if _, err := exec.Sweep(); err != nil {
+	d.exec = run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
+	if _, err := d.exec.Sweep(); err != nil {
 		d.log.Warn("cannot remove old output files of LVM commands", "err", err)
 	}
 	boot := strings.TrimSpace(string(bootID))
 	looks := activation.Recorder{
-		Runner: exec, Now: time.Now, BootID: boot,
+		Runner: d.exec, Now: time.Now, BootID: boot,
 		Timeout: func() time.Duration { return d.config.Load().LVM.Timeout },
 	}
 	d.observer = guests.New(cfg.Paths.LibvirtRun, cfg.Paths.Proc)
+	resolver := &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs}
+	// lvmlockctl takes turns inside one Reader.
+	leases := lease.New(looks, cfg.Paths.Dev, monotonic)
+	d.parts = checkParts{lvm.New(looks, cfg.Paths.Sys), leases, resolver, looks, boot}
 	return activation.New(activation.Deps{
 		Journal: d.store,
 		LVM:     lvm.New(looks, cfg.Paths.Sys),
-		Leases:  lease.New(looks, cfg.Paths.Dev, monotonic),
+		Leases:  leases,
 		Guests:  d.observer,
 		Disks: &domain.Walker{
-			Resolver:  &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
+			Resolver:  resolver,
 			Inspector: &domain.Inspector{Runner: looks},
 		},
-		Runner:   exec,
+		Runner:   d.exec,
 		Log:      d.log,
 		Host:     d.host,
 		Peers:    caller{d.peers},
@@ -78,7 +82,13 @@ func (d *Daemon) settings() activation.Settings {
 	}
 }
 
-func (d *Daemon) outDir() string   { return filepath.Join(d.config.Load().Paths.RunDir, "cmd") }
+func (d *Daemon) outDir() string {
+	if d.scratch != "" {
+		return d.scratch
+	}
+	return filepath.Join(d.config.Load().Paths.RunDir, "cmd")
+}
+
 func (d *Daemon) spoolDir() string { return filepath.Join(d.config.Load().Paths.StateDir, "spool") }
 
 // drainSpool takes the events that waited on disk.

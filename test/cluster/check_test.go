@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -101,4 +102,32 @@ func TestRepair(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(model.StateFailed), commands[0].State)
 	assert.Equal(t, "nothing has changed", commands[0].Outcome)
+}
+
+// A device goes by its dm uuid, and only while nothing has it open.
+func TestRepairRemovesOneDevice(t *testing.T) {
+	c := New(t, "kvm-a")
+	a := c.Hosts["kvm-a"]
+	for _, lv := range []string{"one", "two"} {
+		_, err := c.SAN.AddLV("vg_san", san.LVSpec{Name: lv})
+		require.NoError(t, err)
+	}
+	_, err := a.Run("lvchange", "-aey", "vg_san/one", "vg_san/two")
+	require.NoError(t, err)
+	_, volumes := conditionOf(t, a, "vg_san")
+	repair := activation.Repair{Cmd: lvm.RemoveDeviceCmd(volumes["one"].ID.DMUUID()), Target: volumes["one"].Volume}
+	nothing := func(context.Context) error { return nil }
+
+	require.NoError(t, a.LVM.Open("vg_san", "one", os.Getpid()))
+	_, err = a.Engine().Repair(t.Context(), repair, "x", nothing)
+	require.ErrorContains(t, err, "failed")
+	_, volumes = conditionOf(t, a, "vg_san")
+	assert.True(t, volumes["one"].Actual.Active)
+	require.NoError(t, a.LVM.CloseVolume("vg_san", "one", os.Getpid()))
+
+	_, err = a.Engine().Repair(t.Context(), repair, "x", nothing)
+	require.NoError(t, err)
+	_, volumes = conditionOf(t, a, "vg_san")
+	assert.False(t, volumes["one"].Actual.Active)
+	assert.True(t, volumes["two"].Actual.Active)
 }
