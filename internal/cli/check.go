@@ -21,7 +21,7 @@ import (
 func (p *program) checkCommand() *cli.Command {
 	return &cli.Command{
 		Name: "check", Usage: "check whether this host is set up right", UsageText: "virtlvm check [--cluster] [--quiet] [--fix [--yes]]",
-		Description: description("Prints a line for each thing that must be right for guests to be safe and to migrate,\nwith what to do where it is not: PASS, WARN, FAIL, or SKIP where it does not apply or its\ncause is the FAIL of another line. docs/check.md explains every line.\nExits with 9 when there is a FAIL. Needs root or the group virtlvm; as root it works\nwithout virtlvmd, too.",
+		Description: description("Prints a line for each thing that must be right for guests to be safe and to migrate,\nwith what to do where it is not: PASS, WARN, FAIL, or SKIP where it does not apply or its\ncause is the FAIL of another line. /usr/share/doc/virtlvm/check.md explains every line.\nExits with 9 when there is a FAIL. Needs root or the group virtlvm; as root it works\nwithout virtlvmd, too.",
 			"virtlvm check --cluster --quiet"),
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "cluster", Usage: "check all hosts, at the same time"},
