@@ -97,6 +97,11 @@ func rows() []row {
 		{"lvm.autoactivation", "on", func(f *Facts) { f.san().VG.Autoactivation = true }, w, "it is on for vg_san", "vgchange --setautoactivation n vg_san"},
 		{"lvm.autoactivation", "unlisted", func(f *Facts) { f.VGs.Err = errBroken }, s, "", ""},
 
+		{"lvm.activators", "all", activator("ExecStart=/sbin/vgchange -ay"), w, "/etc/systemd/system/x.service activates every free volume here", "take it out"},
+		{"lvm.activators", "a managed one", activator("vgchange -aly vg_root vg_san"), w, "", ""},
+		{"lvm.activators", "the host's own", activator("vgchange -ay vg_root"), p, "", ""},
+		{"lvm.activators", "unlisted", func(f *Facts) { f.VGs.Err = errBroken }, s, "", ""},
+
 		{"lvm.lease_area", "full and cannot grow", func(f *Facts) { f.LeaseVolumes["vg_san"], f.san().VG.Free = 69*mib, 0 }, f, "vg_san has 2 leases and room for no more", "free 256 MiB"},
 		{"lvm.lease_area", "nearly full", func(f *Facts) { f.LeaseVolumes["vg_san"], f.san().VG.Free = 72*mib, 255*mib }, w, "room for 3 more", ""},
 		{"lvm.lease_area", "full and grows", func(f *Facts) { f.LeaseVolumes["vg_san"] = 69 * mib }, p, "vg_san: 2 of 2", ""},
@@ -144,7 +149,11 @@ func rows() []row {
 		{"sanlock.watchdog", "not known", func(f *Facts) { f.Watchdog.Err = errBroken }, w, "cannot be told", ""},
 		{"sanlock.watchdog", "no sanlock", func(f *Facts) { f.Sanlock.Value.Running = false }, s, "sanlock does not run", ""},
 
-		{"sanlock.host_name", "not set", func(f *Facts) { f.SanlockConf = nil }, f, "not set", "our_host_name"},
+		{"sanlock.host_name", "not set", func(f *Facts) { f.SanlockConf, f.Sanlock.Value.HostName = nil, "" }, f, "not set", "our_host_name"},
+		{"sanlock.host_name", "sanlock made one up", func(f *Facts) {
+			f.SanlockConf, f.Sanlock.Value.HostName = nil, "0439a4a8-db56-4933-9183-d8681d7b0746.kvm-a"
+		}, f, "not set", "our_host_name"},
+		{"sanlock.host_name", "from the command line", func(f *Facts) { f.SanlockConf = nil }, p, "kvm-a", ""},
 		{"sanlock.host_name", "no name", func(f *Facts) { f.SanlockConf["our_host_name"] = "-x" }, f, "is not a name of a host", ""},
 		{"sanlock.host_name", "not yet used", func(f *Facts) { f.Sanlock.Value.HostName = "old" }, f, "sanlock runs with old", "restart sanlock"},
 		{"sanlock.host_name", "virtlvmd's is another", func(f *Facts) { f.Host = "kvm-z" }, w, "virtlvmd calls itself kvm-z", ""},
@@ -172,6 +181,10 @@ func rows() []row {
 		{"sanlock.orphans", "unreadable", func(f *Facts) { f.Local.Err = errBroken }, s, "", ""},
 		{"sanlock.orphans", "sanlock down", func(f *Facts) { f.Local.Value.SanlockDown = true }, s, "sanlock does not run", ""},
 	}
+}
+
+func activator(line string) func(*Facts) {
+	return func(f *Facts) { f.Activators = []Activator{{"/etc/systemd/system/x.service", line}} }
 }
 
 func kill(command string, found bool) func(*Facts) {

@@ -37,7 +37,8 @@ type Facts struct {
 	PVs          Got[[]lvm.PV]
 	Devices      Got[map[string]lvm.Device] // by dm uuid
 	Open         Got[map[string]int]        // by dm uuid
-	LeaseVolumes map[string]int64           // bytes, by VG; only of active ones
+	Activators   []Activator
+	LeaseVolumes map[string]int64 // bytes, by VG; only of active ones
 
 	Local       Got[lease.Local]
 	Lockspaces  Got[[]lease.Lockspace]

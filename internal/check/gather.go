@@ -100,6 +100,7 @@ type Sources struct {
 	Host     string
 	BootID   string
 	Now      func() time.Time
+	Pause    func() // between two looks at what may be about to change; nil: one look
 	Uptime   func() time.Duration
 	Scope    func() []string      // VGs that the configuration names
 	Keep     func() time.Duration // of the journal
@@ -130,13 +131,14 @@ func (s *Sources) gather(ctx context.Context, ask peersAsked) *Facts {
 	// Each writes facts of its own.
 	var all sync.WaitGroup
 	for _, part := range []func(context.Context, *Facts){
-		s.gatherVGs, s.gatherLVM, s.gatherLeases, s.gatherSystemd, s.gatherLibvirt, s.gatherWatchdog, s.gatherSelf,
+		s.gatherVGs, s.gatherLVM, s.gatherLeases, s.gatherActivators, s.gatherSystemd, s.gatherLibvirt, s.gatherWatchdog, s.gatherSelf,
 		func(ctx context.Context, f *Facts) { s.gatherPeers(ctx, f, ask) },
 	} {
 		all.Go(func() { part(ctx, f) })
 	}
 	all.Wait()
 	// These need some of the above.
+	s.leaseVolumes(f)
 	s.gatherDefinitions(f)
 	s.gatherJobs(f)
 	s.gatherJournal(ctx, f)
@@ -152,6 +154,15 @@ func sortedKeys[K cmp.Ordered, V any](in map[K]V) []K {
 
 func (s *Sources) gatherVGs(ctx context.Context, f *Facts) {
 	f.VGs = got(s.Engine.Conditions(ctx))
+	if s.Pause != nil && odd(f.VGs.Value) {
+		// A volume may be on its way: only what is odd twice is.
+		s.Pause()
+		again, err := s.Engine.Conditions(ctx)
+		f.VGs = got(settled(f.VGs.Value, again), err)
+	}
+	// Devices before volumes: one that is made meanwhile is not taken for left over.
+	f.Devices = got(s.LVM.Devices())
+	f.Open = got(s.LVM.OpenCounts(ctx))
 	var names []string
 	for _, c := range f.managed() {
 		if c.Err == nil {
@@ -169,8 +180,10 @@ func (s *Sources) gatherLVM(ctx context.Context, f *Facts) {
 	f.LVMConfig = got(s.LVM.Config(ctx, "global/use_lvmlockd", "global/lvmlockctl_kill_command", "global/sanlock_lv_extend", "local/host_id", "devices/scan_lvs"))
 	f.KillFound = s.killFound(f.LVMConfig.Value["lvmlockctl_kill_command"])
 	f.PVs = got(s.LVM.PVs(ctx))
-	f.Devices = got(s.LVM.Devices())
-	f.Open = got(s.LVM.OpenCounts(ctx))
+}
+
+// leaseVolumes finds how large the active lease volumes are.
+func (s *Sources) leaseVolumes(f *Facts) {
 	f.LeaseVolumes = map[string]int64{}
 	for _, d := range f.Devices.Value {
 		vg, lv, ok := lvm.SplitMapperName(d.Name)

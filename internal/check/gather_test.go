@@ -213,6 +213,50 @@ func TestGather(t *testing.T) {
 	assert.Equal(t, map[int]string{1: "kvm-x"}, f.DiskHosts["vg_san"].Value)
 }
 
+func TestGatherActivators(t *testing.T) {
+	h := newHost(t)
+	h.root["etc/systemd/system/san.service"] = file("[Service]\n# ExecStart=vgchange -ay vg_off\nExecStart=/sbin/vgchange -ay vg_san\nExecStop=/sbin/vgchange -an vg_san\n")
+	h.root["etc/cron.d/x"] = file("@reboot root vgchange --activate=ey && true\n0 0 * * * root vgchange -aay\n0 0 * * * root lvchange -ay vg_san/lv\n")
+	h.root["etc/rc.local"] = file("#!/bin/sh\nvgchange -qaly\n")
+	assert.Equal(t, []Activator{
+		{"/etc/systemd/system/san.service", "ExecStart=/sbin/vgchange -ay vg_san"},
+		{"/etc/rc.local", "vgchange -qaly"},
+		{"/etc/cron.d/x", "@reboot root vgchange --activate=ey && true"},
+	}, h.gathered().Activators)
+}
+
+// What is odd in one look alone is on its way, and no finding.
+func TestOnlyWhatIsOddTwiceIs(t *testing.T) {
+	on, half := model.Actual{Lock: model.ModeEX, Active: true}, model.Actual{Lock: model.ModeOff, Active: true}
+	for name, tt := range map[string]struct {
+		first, second model.Actual
+		want          model.Actual
+	}{
+		"odd, then not": {half, on, on},
+		"odd twice":     {half, half, half},
+		"never":         {on, on, on},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.f.vm1().Actual = tt.first
+			paused := 0
+			h.Pause = func() {
+				paused++
+				h.f.VGs = good().VGs
+				h.f.vm1().Actual = tt.second
+			}
+			f := h.gathered()
+			assert.Equal(t, tt.want, f.vm1().Actual)
+			assert.Equal(t, tt.first == half, paused == 1)
+		})
+	}
+	first, second := good(), good()
+	first.vm1().Actual, second.vm2().Actual = half, half
+	f := settled(first.VGs.Value, second.VGs.Value)
+	assert.Equal(t, on, f[0].Volumes[0].Actual)
+	assert.False(t, f[0].Volumes[1].Actual.Active, "odd for the first time")
+}
+
 func TestGatherSockets(t *testing.T) {
 	h := newHost(t)
 	for want, stat := range map[string]func(string) (fs.FileInfo, error){

@@ -59,6 +59,10 @@ func All() []Check {
 			"A host that boots may activate every free volume of a volume group, exclusively; its guests then do not start elsewhere.",
 			"`vgchange --setautoactivation n VG`. `check --fix` runs it.", checkAutoactivation,
 		}, {
+			"lvm.activators", groupLVM, "that nothing here activates whole volume groups",
+			"A `vgchange -ay` in a unit, a cron table or rc.local below /etc has the same effect, whatever the property says.",
+			"Take it out, or name other volume groups.", checkActivators,
+		}, {
 			"lvm.lease_area", groupLVM, "for room in the lease area",
 			"Each volume has a lease in the hidden volume lvmlock. LVM extends that when it is full, if the volume group has room and sanlock_lv_extend is not 0.",
 			"Free some room in the volume group.", checkLeaseArea,
@@ -170,6 +174,10 @@ func All() []Check {
 			"virtlvm.daemon", groupVirtlvm, "that virtlvmd runs",
 			"Without it no guest starts here.",
 			"`systemctl enable --now virtlvmd.service`.", checkDaemon,
+		}, {
+			"virtlvm.problems", groupVirtlvm, "for problems that it reports",
+			"What `virtlvm status` shows under PROBLEMS. FAIL: a running guest is not protected.",
+			"Each names what to do.", checkProblems,
 		}, {
 			"virtlvm.boot", groupVirtlvm, "that all starts at boot",
 			"virtlvmd, lvmlockd, sanlock and wdmd are enabled, and libvirt is ordered after virtlvmd.",

@@ -156,6 +156,11 @@ func moreRows() []row {
 
 		{"virtlvm.daemon", "down", func(f *Facts) { f.Alone = true }, f, "no guest starts", "enable --now virtlvmd.service"},
 		{"virtlvm.daemon", "first look", func(f *Facts) { f.Status.Ready = false }, w, "first look", ""},
+		{"virtlvm.problems", "some", func(f *Facts) { f.Status.Problems = []string{"x is odd"} }, w, "x is odd", "virtlvm status"},
+		{"virtlvm.problems", "an alarm", func(f *Facts) {
+			f.Status.Problems = []string{"x is odd", "ALARM: running guest vm1 is not fully protected"}
+		}, f, "ALARM", ""},
+		{"virtlvm.problems", "no daemon", func(f *Facts) { f.Alone = true }, s, "", ""},
 		{"virtlvm.boot", "disabled", unit("virtlvmd.service", func(u *Unit) { u.Enabled = "disabled" }), f, "virtlvmd.service is disabled", "systemctl enable"},
 		{"virtlvm.boot", "missing", unit("lvmlockd.service", func(u *Unit) { u.Loaded = false }), f, "there is no lvmlockd.service", ""},
 		{"virtlvm.boot", "order", unit("libvirtd.service", func(u *Unit) { u.After = nil }), w, "libvirtd.service is not ordered", ""},

@@ -40,26 +40,30 @@ func checkSanlock(f *Facts) Result {
 // checkWatchdog: a host whose sanlock dies, or loses its storage, must be reset before
 // another host gets its leases; only a watchdog does that for certain.
 func checkWatchdog(f *Facts) Result {
-	const danger = "a host that loses its leases goes on writing while another host gets them: split brain is possible"
+	const danger = "a host that loses its leases then goes on writing while another host gets them: split brain is possible"
 	d, w := f.Sanlock.Value, f.Watchdog.Value
 	var found findings
 	switch {
 	case f.Sanlock.Err != nil || !d.Running:
 		return skip("sanlock does not run")
 	case !d.UseWatchdog:
-		found.fail("set use_watchdog = 1 in /etc/sanlock/sanlock.conf, 'systemctl enable --now wdmd', stop the lockspaces and restart sanlock", "sanlock runs without one; %s", danger)
+		found.fail("set use_watchdog = 1 in /etc/sanlock/sanlock.conf, 'systemctl enable --now wdmd', stop the lockspaces and restart sanlock", "sanlock runs without one")
+		found.add("", danger)
 		return found.result("")
 	case f.Watchdog.Err != nil:
 		return unknown(f.Watchdog.Err)
 	}
 	if w.Daemon == 0 {
-		found.fail("'systemctl enable --now wdmd'", "wdmd does not run; %s", danger)
+		found.fail("'systemctl enable --now wdmd'", "wdmd does not run")
 	}
 	if len(w.Devices) == 0 {
-		found.fail("load the driver of the host's watchdog, or softdog ('modprobe softdog', and a file in /etc/modules-load.d)", "the kernel has no watchdog; %s", danger)
+		found.fail("load the driver of the host's watchdog, or softdog ('modprobe softdog', and a file in /etc/modules-load.d)", "the kernel has no watchdog")
 	}
 	if found.state == "" && len(d.Spaces) > 0 && len(w.Open) == 0 {
-		found.fail("see 'journalctl -u wdmd'", "lockspaces are started and wdmd has no watchdog open: nothing resets this host; %s", danger)
+		found.fail("see 'journalctl -u wdmd'", "lockspaces are started and wdmd has no watchdog open: nothing resets this host")
+	}
+	if found.state == api.CheckFail {
+		found.add("", danger)
 	}
 	if found.state == "" && len(d.Spaces) == 0 {
 		return skip("no lockspace is started, so no watchdog is armed yet")
@@ -86,6 +90,9 @@ func checkHostName(f *Facts) Result {
 	const fix = "set our_host_name to this host's name in /etc/sanlock/sanlock.conf, stop the lockspaces and restart sanlock"
 	var found findings
 	want, has := f.SanlockConf["our_host_name"], f.Sanlock.Value.HostName
+	if want == "" && !isDefaultName(has) {
+		want = has // from its command line
+	}
 	switch {
 	case want == "":
 		found.fail(fix, "it is not set: other hosts can neither name this one as a holder nor reach it, and refuse live migrations from here")

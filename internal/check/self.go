@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 func checkDaemon(f *Facts) Result {
@@ -14,6 +15,21 @@ func checkDaemon(f *Facts) Result {
 		found.fail("'systemctl enable --now virtlvmd.service', and see 'journalctl -u virtlvmd'", "it does not answer: no guest starts on this host")
 	case !f.Status.Ready:
 		found.warn("wait, and see 'journalctl -u virtlvmd'", "it is still taking its first look at this host")
+	}
+	return found.result("")
+}
+
+func checkProblems(f *Facts) Result {
+	if f.Alone {
+		return skip("virtlvmd does not run")
+	}
+	var found findings
+	for _, p := range f.Status.Problems {
+		if strings.HasPrefix(p, "ALARM") {
+			found.fail("see 'virtlvm status'", "%s", p)
+		} else {
+			found.warn("see 'virtlvm status'", "%s", p)
+		}
 	}
 	return found.result("")
 }

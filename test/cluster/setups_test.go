@@ -201,7 +201,7 @@ func settings() []broken {
 		{"somebody's host_id", set("host_id", "2"), "lvm.host_id_unique", f, "belongs to kvm-b"},
 		{"kill command", set("lvmlockctl_kill_command", `"/bin/true"`), "lvm.kill_command", f, "split brain"},
 		{"guests' VGs scanned", set("scan_lvs", "1"), "lvm.devices", w, ""},
-		{"host name not set", write("etc/sanlock/sanlock.conf", "use_watchdog = 1\n"), "sanlock.host_name", f, "not set"},
+		{"host name changed", write("etc/sanlock/sanlock.conf", "our_host_name = kvm-x\n"), "sanlock.host_name", f, "sanlock runs with kvm-a"},
 		{"hook cannot be run", func(s *setup) { s.must(os.Chmod(s.path(hookFile), 0o644)) }, "libvirt.hook", f, "cannot be run"},
 		{"hook gone", remove(hookFile), "libvirt.hook", f, "unprotected"},
 		{"hook of yesterday", write("usr/lib/virtlvm/qemu", hookProgram+"2"), "libvirt.hook_current", f, ""},
