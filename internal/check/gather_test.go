@@ -81,6 +81,7 @@ func (h *host) gathered() *Facts { return h.gather(context.Background(), peersAs
 func (h *host) Version(context.Context) (string, error) {
 	return h.f.LVMVersion.Value, h.f.LVMVersion.Err
 }
+
 func (h *host) Config(context.Context, ...string) (map[string]string, error) {
 	return h.f.LVMConfig.Value, h.f.LVMConfig.Err
 }
@@ -98,12 +99,15 @@ func (h *host) Daemon(context.Context) (lease.Daemon, error)       { return h.f.
 func (h *host) Lockspaces(context.Context) ([]lease.Lockspace, bool, error) {
 	return h.f.Lockspaces.Value, h.f.LockdDown, nil
 }
+
 func (h *host) Renewals(_ context.Context, vg string) ([]lease.Renewal, error) {
 	return h.f.Renewals[vg].Value, nil
 }
+
 func (h *host) Hosts(_ context.Context, vg string) (map[int]lease.Host, error) {
 	return h.f.HostTables[vg].Value, nil
 }
+
 func (h *host) DiskHosts(context.Context, string) (map[int]string, error) {
 	return map[int]string{1: "kvm-x"}, nil
 }

@@ -97,10 +97,10 @@ func checkDevices(f *Facts) Result {
 // dmUUID is the dm uuid of a device that LVM names, "" where it has none.
 func (f *Facts) dmUUID(path string) string {
 	name, kernel := "", ""
-	switch dir, base := filepath.Split(path); {
-	case dir == "/dev/mapper/":
+	switch dir, base := filepath.Split(path); dir {
+	case "/dev/mapper/":
 		name = base
-	case dir == "/dev/":
+	case "/dev/":
 		kernel = base
 	default:
 		name = lvm.MapperName(filepath.Base(dir), base)
