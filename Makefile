@@ -21,6 +21,7 @@ sbindir    ?= /usr/sbin
 bindir     ?= /usr/bin
 sysconfdir ?= /etc
 mandir     ?= /usr/share/man
+docdir     ?= /usr/share/doc/virtlvm
 bashdir    ?= /usr/share/bash-completion/completions
 zshdir     ?= /usr/share/zsh/vendor-completions
 unitdir    ?= /usr/lib/systemd/system
@@ -173,6 +174,7 @@ install-files:
 	install -D -m 0644 packaging/tmpfiles.d/virtlvm.conf $(DESTDIR)/usr/lib/tmpfiles.d/virtlvm.conf
 	install -D -m 0644 -t $(DESTDIR)$(mandir)/man8 packaging/man/virtlvm.8 packaging/man/virtlvmd.8
 	install -D -m 0644 -t $(DESTDIR)$(mandir)/man5 packaging/man/virtlvm.toml.5
+	install -D -m 0644 -t $(DESTDIR)$(docdir) docs/check.md
 	install -D -m 0644 packaging/completion/virtlvm.bash $(DESTDIR)$(bashdir)/virtlvm
 	install -D -m 0644 packaging/completion/_virtlvm $(DESTDIR)$(zshdir)/_virtlvm
 	test -e $(DESTDIR)$(sysconfdir)/virtlvm/virtlvm.toml || \

@@ -105,7 +105,10 @@ const (
 // has run.
 func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets []model.Volume, change store.HoldChange, need must) (*effect, error) {
 	c := causeOf(ctx)
-	e := &effect{vg: targets[0].VG}
+	e := &effect{}
+	if len(targets) > 0 {
+		e.vg = targets[0].VG
+	}
 	var err error
 	e.id, err = m.Journal.Begin(ctx, store.Intent{
 		Kind: kind, Argv: cmd.Argv(), Targets: targets, HookCall: c.hookCall, Cause: c.text, BootID: m.BootID,

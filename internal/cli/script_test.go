@@ -169,7 +169,9 @@ func answerOf(route string) any {
 		return &[]api.HookRecord{}
 	case api.RoutePeers:
 		return &api.Peers{}
-	case api.RouteActivate, api.RouteDeactivate:
+	case api.RouteCheck:
+		return &[]api.CheckReport{}
+	case api.RouteActivate, api.RouteDeactivate, api.RouteRepair:
 		return &api.Command{}
 	}
 	if path.Dir(route) == api.RouteCommands {

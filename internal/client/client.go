@@ -122,6 +122,20 @@ func (c *Client) Deactivate(ctx context.Context, req api.VolumeRequest) (api.Com
 	return post[api.Command](ctx, c, api.RouteDeactivate, req)
 }
 
+// Check runs the checks of this host, or with cluster those of all hosts, this one first.
+func (c *Client) Check(ctx context.Context, cluster bool) ([]api.CheckReport, error) {
+	query := url.Values{}
+	if cluster {
+		query.Set("cluster", "true")
+	}
+	return get[[]api.CheckReport](ctx, c, api.RouteCheck, query)
+}
+
+// Repair runs one repair that a check has offered and waits for the outcome.
+func (c *Client) Repair(ctx context.Context, id string) (api.Command, error) {
+	return post[api.Command](ctx, c, api.RouteRepair, api.RepairRequest{ID: id})
+}
+
 func limited(limit int) url.Values {
 	query := url.Values{}
 	if limit > 0 {

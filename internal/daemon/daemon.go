@@ -58,6 +58,8 @@ type Daemon struct {
 		at    time.Time
 	}
 	servers []*http.Server
+	parts   checkParts
+	scratch string // the output of programs goes here where no daemon runs
 }
 
 // Run runs the daemon until SIGTERM or SIGINT. Errors: a configuration that is refused,
@@ -136,7 +138,7 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
-		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed,
+		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed, Checker: d.newChecker(false),
 	})
 	for l, name := range listeners {
 		h := srv.HTTP(name == nameReadWrite)

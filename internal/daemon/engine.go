@@ -41,13 +41,17 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Timeout: func() time.Duration { return d.config.Load().LVM.Timeout },
 	}
 	d.observer = guests.New(cfg.Paths.LibvirtRun, cfg.Paths.Proc)
+	resolver := &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs}
+	// lvmlockctl takes turns inside one Reader.
+	leases := lease.New(looks, cfg.Paths.Dev, monotonic)
+	d.parts = checkParts{lvm.New(looks, cfg.Paths.Sys), leases, resolver, looks, boot}
 	return activation.New(activation.Deps{
 		Journal: d.store,
 		LVM:     lvm.New(looks, cfg.Paths.Sys),
-		Leases:  lease.New(looks, cfg.Paths.Dev, monotonic),
+		Leases:  leases,
 		Guests:  d.observer,
 		Disks: &domain.Walker{
-			Resolver:  &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
+			Resolver:  resolver,
 			Inspector: &domain.Inspector{Runner: looks},
 		},
 		Runner:   d.exec,
@@ -78,7 +82,13 @@ func (d *Daemon) settings() activation.Settings {
 	}
 }
 
-func (d *Daemon) outDir() string   { return filepath.Join(d.config.Load().Paths.RunDir, "cmd") }
+func (d *Daemon) outDir() string {
+	if d.scratch != "" {
+		return d.scratch
+	}
+	return filepath.Join(d.config.Load().Paths.RunDir, "cmd")
+}
+
 func (d *Daemon) spoolDir() string { return filepath.Join(d.config.Load().Paths.StateDir, "spool") }
 
 // drainSpool takes the events that waited on disk.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"virtlvm/internal/api"
@@ -45,6 +46,8 @@ type Options struct {
 	PeerAllowed func(ctx context.Context, name string) error
 	// Handoff answers other hosts; nil: none is answered.
 	Handoff Handoff
+	// Checker runs the checks; nil: there are none.
+	Checker Checker
 	Log     *slog.Logger
 }
 
@@ -99,7 +102,7 @@ func New(o Options) *Server {
 		{"POST " + api.RouteActivate, AccessWrite, s.activate},
 		{"POST " + api.RouteDeactivate, AccessWrite, s.deactivate},
 	}
-	for _, r := range append(routes, s.handoffRoutes()...) {
+	for _, r := range slices.Concat(routes, s.handoffRoutes(), s.checkRoutes()) {
 		s.mux.HandleFunc(r.pattern, s.guard(r.access, r.handle))
 	}
 	s.mux.HandleFunc("/", s.guard(AccessAny, func(r *http.Request) (any, error) {

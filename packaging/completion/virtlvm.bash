@@ -50,6 +50,7 @@ _virtlvm() {
 		case "$path $word" in
 		*' --host' | *' --socket' | *' --timeout') value=$word ;;
 		' status') path='status' ;;
+		' check') path='check' ;;
 		' volumes') path='volumes' ;;
 		' guests') path='guests' ;;
 		' commands') path='commands' ;;
@@ -81,6 +82,7 @@ _virtlvm() {
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
+		check) candidates+=' --cluster --quiet --fix --yes' ;;
 		commands) candidates+=' --limit' ;;
 		hooks) candidates+=' --limit --guest' ;;
 		activate) candidates+=' --shared' ;;
@@ -94,7 +96,7 @@ _virtlvm() {
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status volumes guests commands command hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status check volumes guests commands command hooks activate deactivate peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then

@@ -131,6 +131,10 @@ func (s *SAN) link(h *hostState, vg *vgState, l layer, d *device) error {
 			return err
 		}
 	}
+	sectors := strconv.FormatInt(l.lv.Size/512, 10)
+	if err := os.WriteFile(filepath.Join(dir, "sys/block", dm, "size"), []byte(sectors+"\n"), 0o644); err != nil {
+		return err
+	}
 	links := s.links(h.Name, name, d)
 	links[filepath.Join(dir, "dev", dm)] = filepath.Join("../../../luns", vg.Name, l.lv.UUID)
 	for path, target := range links {
@@ -177,7 +181,7 @@ func (s *SAN) unlink(h *hostState, name string) error {
 	}
 	delete(h.Devs, name)
 	sys := filepath.Join(dir, "sys/block", dm)
-	for _, path := range []string{"dm/name", "dm/uuid", "dm", ""} {
+	for _, path := range []string{"dm/name", "dm/uuid", "dm", "size", ""} {
 		if err := os.Remove(filepath.Join(sys, path)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

@@ -32,7 +32,14 @@ func (c *call) dmsetup() int {
 			return nil
 		})
 	case "remove":
-		err = c.update(func(_ *state, hs *hostState) error { code = c.dmRemove(hs, o.rest[1:]); return nil })
+		err = c.update(func(_ *state, hs *hostState) error {
+			names := o.rest[1:]
+			if o.has("uuid") {
+				names = []string{deviceOf(hs, o.last("uuid"))}
+			}
+			code = c.dmRemove(hs, names)
+			return nil
+		})
 	default:
 		fmt.Fprintln(&c.err, "Unknown command.")
 		return 1
@@ -41,6 +48,16 @@ func (c *call) dmsetup() int {
 		return c.broken(err)
 	}
 	return code
+}
+
+// deviceOf is the name of the device with a dm uuid, or else the uuid: there is none.
+func deviceOf(hs *hostState, uuid string) string {
+	for name, d := range hs.Devs {
+		if d.UUID == uuid {
+			return name
+		}
+	}
+	return uuid
 }
 
 func deviceNames(hs *hostState) []string {

@@ -29,6 +29,7 @@ type hostState struct {
 	Down     bool
 	// LockdDown and SanlockDown: the daemon does not run.
 	LockdDown, SanlockDown bool
+	Conf                   map[string]string // settings that differ from the usual ones, see Host.Set
 	Spaces                 map[string]*space // started lockspaces by VG
 	Locks                  []*localLock      // LV locks, oldest first
 	Devs                   map[string]*device
