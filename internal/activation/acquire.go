@@ -57,6 +57,7 @@ func (m *Manager) acquire(ctx context.Context, t taker, vg string, needs []model
 	if err != nil {
 		return nil, err
 	}
+	change.Steps = causeOf(ctx).takeSteps()
 	if err := m.applyClaim(ctx, all, change, before); err != nil {
 		m.undo(ctx, vg, all)
 		return nil, err

@@ -18,7 +18,7 @@ import (
 // shared, and the domain gets the grant, by which the `prepare` of this migration is told
 // from that of a plain start. Where nobody holds them, or the source says that no live
 // migration is under way, only a definition is being copied: nothing is taken.
-func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *domain.Domain) ([]byte, error) {
+func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *domain.Domain) (xml []byte, err error) {
 	found, err := m.next(ctx, m.walks(d))
 	if err != nil {
 		return nil, err
@@ -33,20 +33,31 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 	if err := m.awaitEnded(ctx, t); err != nil {
 		return nil, err
 	}
+	m.followStories(ctx)
+	s := m.beginStory(model.SideDestination, t.owner, call.Guest, source, "")
+	defer m.rest(s)
+	m.tell(ctx, t.owner, model.StepAsked, source)
+	defer func() {
+		if err != nil {
+			m.tell(ctx, t.owner, model.StepRefused, err.Error())
+		}
+	}()
 	var lent api.LendAnswer
 	asking, done := context.WithTimeout(ctx, lendPatience)
 	defer done()
-	if err := m.Peers.Call(asking, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest}, &lent); err != nil {
+	if err := m.call(asking, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest, Attempt: s.Attempt}, &lent); err != nil {
 		return nil, api.NewError(api.KindOf(err), fmt.Sprintf("%s holds its volumes and does not lend them: %v", source, err))
 	}
 	if !lent.Migrating {
+		m.tell(ctx, t.owner, model.StepNothingLent, source+" says that no live migration of it is under way")
 		return nil, nil
 	}
 	t.incoming, t.grant = true, model.Grant{ID: lent.Grant, Peer: source}
 	if err := m.takeLent(ctx, t, found, lent); err != nil {
 		return nil, err
 	}
-	xml, err := domain.WithGrant(call.XML, domain.Grant{ID: lent.Grant, From: source})
+	m.tell(ctx, t.owner, model.StepTaken, lentNames(lent.Volumes))
+	xml, err = domain.WithGrant(call.XML, domain.Grant{ID: lent.Grant, From: source})
 	if err != nil {
 		m.abandon(context.WithoutCancel(ctx), t.owner)
 		return nil, err
@@ -215,24 +226,26 @@ func (m *Manager) prepareIncoming(ctx context.Context, t taker, call api.HookCal
 	if !ok || carried.ID != grant.ID {
 		return false, api.NewError(api.KindHeld, fmt.Sprintf("guest %s is being migrated to this host from %s; wait for that to end", show(t.guest), grant.Peer))
 	}
-	answer, err := m.askGrant(ctx, t.owner, grant)
+	answer, err := m.askGrant(ctx, t.owner, grant, true)
 	if err != nil {
-		return false, api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether the migration goes on: %v", grant.Peer, err))
+		err = api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether the migration goes on: %v", grant.Peer, err))
+		m.tell(ctx, t.owner, model.StepFailed, err.Error())
+		return false, err
 	}
 	if !answer.Good {
+		m.tell(ctx, t.owner, model.StepDenied, answer.Reason)
 		m.abandon(context.WithoutCancel(ctx), t.owner)
 		return false, nil
 	}
+	m.tell(ctx, t.owner, model.StepConfirmed, "")
 	m.setAttempt(t)
 	return true, nil
 }
 
-func (m *Manager) askGrant(ctx context.Context, uuid string, grant model.Grant) (api.GrantAnswer, error) {
+// askGrant asks the source of a migration whether it goes on. prepare: for the hook.
+func (m *Manager) askGrant(ctx context.Context, uuid string, grant model.Grant, prepare bool) (api.GrantAnswer, error) {
 	var answer api.GrantAnswer
-	if m.Peers == nil {
-		return answer, errNoPeers
-	}
-	err := m.Peers.Call(ctx, grant.Peer, api.RoutePeerGrant, api.GrantQuery{UUID: uuid, Grant: grant.ID}, &answer)
+	err := m.call(ctx, grant.Peer, api.RoutePeerGrant, api.GrantQuery{UUID: uuid, Grant: grant.ID, Prepare: prepare}, &answer)
 	return answer, err
 }
 
@@ -306,7 +319,7 @@ func (m *Manager) checkIncoming(ctx context.Context, uuid string) {
 	}
 	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	answer, err := m.askGrant(short, uuid, hold.Grant)
+	answer, err := m.askGrant(short, uuid, hold.Grant, false)
 	if err == nil && answer.Good {
 		m.setConfirmed(uuid)
 		return
@@ -315,6 +328,11 @@ func (m *Manager) checkIncoming(ctx context.Context, uuid string) {
 		return
 	}
 	m.Log.Info("gave up volumes of a migration that did not come", "guest", hold.Guest, "from", hold.Grant.Peer, "source_says", answer.Reason, "err", err)
+	why := "libvirt did not go on with it: " + answer.Reason
+	if err != nil {
+		why = fmt.Sprintf("libvirt did not go on with it: %v", err)
+	}
+	m.tell(ctx, uuid, model.StepFailed, why)
 	m.end(ctx, func(h model.Hold) bool {
 		return h.Owner == uuid && h.Phase == model.PhaseIncoming && !h.Prepared && !h.Attempt.Seen
 	})
@@ -345,17 +363,14 @@ func (m *Manager) checkLeftover(ctx context.Context, uuid string, h model.Hold) 
 		return
 	}
 	var there api.GuestAnswer
-	if m.Peers == nil {
-		err = errNoPeers
-	} else {
-		short, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		err = m.Peers.Call(short, h.Grant.Peer, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &there)
-	}
+	short, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err = m.call(short, h.Grant.Peer, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &there)
 	switch {
 	case err != nil:
 		m.problem(topic, fmt.Errorf("guest %s is paused here after a migration to %s that cannot be asked about: find out where it runs before resuming it here (%w)", show(h.Guest), h.Grant.Peer, err))
 	case there.Runs:
+		m.tell(ctx, uuid, model.StepLeftOver, "it runs on "+h.Grant.Peer)
 		m.problem(topic, fmt.Errorf("guest %s runs on %s, and a paused left-over of it is here: run 'virsh destroy %s' on %s, never 'virsh resume'", show(h.Guest), h.Grant.Peer, show(h.Guest), m.Host))
 	case there.Present:
 		m.problem(topic, fmt.Errorf("guest %s is paused here and on %s: find out which is the right one", show(h.Guest), h.Grant.Peer))
@@ -411,7 +426,7 @@ func (m *Manager) checkSharers(ctx context.Context, all []taken) error {
 func (m *Manager) askWriter(ctx context.Context, host string, v model.Volume) error {
 	var answer api.WritersAnswer
 	q := api.WritersQuery{Volumes: []api.LentVolume{{VGUUID: v.ID.VG, LVUUID: v.ID.LV, Name: v.Name()}}}
-	if err := m.Peers.Call(ctx, host, api.RoutePeerWriters, q, &answer); err != nil {
+	if err := m.call(ctx, host, api.RoutePeerWriters, q, &answer); err != nil {
 		return api.NewError(api.KindUnknown, fmt.Sprintf("%s is shared with %s, which cannot say whether a guest there writes it: %v; a volume that is only ever shared can be tagged: lvchange --addtag %s %s",
 			v.Name(), host, err, model.TagShared, v.Name()))
 	}

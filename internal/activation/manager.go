@@ -33,6 +33,8 @@ type Journal interface {
 	Command(context.Context, int64) (api.Command, error)
 	AddQueries(context.Context, []store.Query) error
 
+	HandoffSteps(ctx context.Context, guest string, limit int) ([]model.HandoffStep, error)
+
 	Holds(context.Context) ([]model.Hold, error)
 	ChangeHolds(context.Context, store.HoldChange) error
 	ReplaceHolds(context.Context, []model.Hold) error
@@ -130,6 +132,7 @@ type Manager struct {
 	// confirmed is when the source of an incoming guest last said that its migration goes
 	// on, uptime in ms, by uuid.
 	confirmed map[string]int64
+	stories   map[string]*story // live migrations under way, by uuid
 	vgs       map[string]*vgQueue
 	report    report
 	known     []lvm.VG // from the last full look
@@ -155,6 +158,7 @@ func New(d Deps) *Manager {
 		deciding: map[string]chan struct{}{},
 
 		confirmed: map[string]int64{},
+		stories:   map[string]*story{},
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
 		report:    newReport(),

@@ -43,6 +43,7 @@ func (m *Manager) Load(ctx context.Context) {
 		m.Log.Info("dropped holds of an earlier boot", "count", len(change.Delete))
 	}
 	m.persist(ctx, change)
+	m.loadStories(ctx, all)
 	if err := m.Journal.InterruptHookCalls(ctx); err != nil {
 		m.Log.Error("cannot close the hook calls of the last daemon", "err", err)
 	}
@@ -136,6 +137,7 @@ func (m *Manager) pass(ctx context.Context, full bool) {
 	for _, vg := range m.heldVGs("") {
 		m.ensureVG(ctx, vg)
 	}
+	m.followStories(ctx)
 }
 
 // lookAtVGs refreshes what is known of the volume groups and starts lockspaces that the

@@ -109,6 +109,7 @@ func (p *program) commands() []*cli.Command {
 		p.statusCommand(),
 		p.volumesCommand(),
 		p.guestsCommand(),
+		p.guestCommand(),
 		p.commandsCommand(),
 		p.commandCommand(),
 		p.hooksCommand(),

@@ -53,5 +53,4 @@ type HandoffStep struct {
 	Step     Step
 	Detail   string
 	AtMillis int64 // unix, by this host's clock
-
 }

@@ -10,12 +10,12 @@ import (
 
 const stepColumns = `attempt, uuid, guest, side, peer, step, detail, at_ms`
 
-// HandoffSteps lists the newest steps of the migrations of a guest, by its name or uuid,
+// HandoffSteps lists the newest steps of the migrations of a guest, by its name or uuid, or of all with "",
 // oldest first, at most limit.
 func (s *Store) HandoffSteps(ctx context.Context, guest string, limit int) ([]model.HandoffStep, error) {
 	var all []model.HandoffStep
 	err := s.read(ctx, func(db *sql.DB) error {
-		rows, err := db.QueryContext(ctx, `SELECT `+stepColumns+` FROM handoff_step WHERE guest = ?1 OR uuid = ?1 ORDER BY id DESC LIMIT ?2`, guest, limit)
+		rows, err := db.QueryContext(ctx, `SELECT `+stepColumns+` FROM handoff_step WHERE ?1 = '' OR guest = ?1 OR uuid = ?1 ORDER BY id DESC LIMIT ?2`, guest, limit)
 		if err != nil {
 			return err
 		}

@@ -205,6 +205,13 @@ func (h *Host) Engine() *activation.Manager {
 	return h.engine
 }
 
+// running is the engine, nil while the daemon is down.
+func (h *Host) running() *activation.Manager {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.engine
+}
+
 // Store of the running daemon.
 func (h *Host) Store() *store.Store {
 	h.mu.Lock()
