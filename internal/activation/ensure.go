@@ -106,6 +106,20 @@ func (m *Manager) jobs(vg string, now local) []job {
 // done: as wanted. An orphaned lock is never done.
 func (j job) done() bool { return j.have.Is(j.want) }
 
+// next is what is tried next to bring the volume to its wanted mode; "": nothing, as long as
+// a start that takes its locks by itself is being decided.
+func (j job) next() string {
+	switch {
+	case !j.due():
+		return ""
+	case j.want == model.ModeEX:
+		return "lvchange -aey"
+	case j.want == model.ModeSH:
+		return "lvchange -asy"
+	}
+	return "lvchange -an"
+}
+
 // due: a start that is still being decided takes its locks by itself, and one that never
 // became a QEMU gets none.
 func (j job) due() bool {
@@ -257,17 +271,22 @@ func (m *Manager) ensureOn(ctx context.Context, mode model.LockMode, jobs []job)
 // a convert that must fail disturbs the others' lease for a moment.
 func (m *Manager) convertible(ctx context.Context, v model.Volume) bool {
 	now, err := m.look(ctx)
-	if err != nil || now.ofVolume(v).Lock != model.ModeSH {
-		return err == nil
+	if err == nil && now.ofVolume(v).Lock != model.ModeSH {
+		return true
 	}
-	inv, err := m.inventory(ctx, v.VG)
-	if err != nil || inv == nil {
+	var inv *inventory
+	if err == nil {
+		inv, err = m.inventory(ctx, v.VG)
+	}
+	if err != nil {
+		m.noteFailure([]model.Volume{v}, err)
 		return false
 	}
-	known, ok := inv.byName[v.LV]
-	if !ok {
+	if inv == nil || inv.byName[v.LV].ID != v.ID {
+		m.noteFailure([]model.Volume{v}, errors.New("LVM does not list it any more"))
 		return false
 	}
+	known := inv.byName[v.LV]
 	holders, err := m.Leases.Holders(ctx, v.VG, known.LeaseOffset, known.LockLV)
 	if err != nil {
 		m.noteFailure([]model.Volume{v}, fmt.Errorf("cannot read its lease: %w", err))
@@ -275,6 +294,7 @@ func (m *Manager) convertible(ctx context.Context, v model.Volume) bool {
 	}
 	for _, h := range holders {
 		if !h.Self {
+			m.noteRival(v.ID, h)
 			m.noteFailure([]model.Volume{v}, errors.New("held "+m.holderText(h)+"; taken exclusively when that ends"))
 			return false
 		}

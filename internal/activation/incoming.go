@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"virtlvm/internal/api"
@@ -276,9 +277,26 @@ func (m *Manager) migrationOver(h model.Hold, g guests.Guest) bool {
 	return false
 }
 
-// checkMigrations asks the other ends of migrations what cannot be seen from here. No lock
+// checkMigrations asks the other ends of migrations what cannot be seen from here. It does
+// so beside the looks: a host that does not answer holds up nobody else's guest. No lock
 // is held meanwhile.
 func (m *Manager) checkMigrations(ctx context.Context) {
+	m.mu.Lock()
+	busy := m.asking
+	m.asking = true
+	m.mu.Unlock()
+	if busy {
+		return
+	}
+	m.asked.Go(func() {
+		m.askOthers(ctx)
+		m.mu.Lock()
+		m.asking = false
+		m.mu.Unlock()
+	})
+}
+
+func (m *Manager) askOthers(ctx context.Context) {
 	incoming, lent := map[string]bool{}, map[string]model.Hold{}
 	m.mu.Lock()
 	for k, h := range m.holds {
@@ -290,12 +308,15 @@ func (m *Manager) checkMigrations(ctx context.Context) {
 		}
 	}
 	m.mu.Unlock()
+	var all sync.WaitGroup
 	for uuid := range incoming {
-		m.checkIncoming(ctx, uuid)
+		all.Go(func() { m.checkIncoming(ctx, uuid) })
 	}
 	for uuid, h := range lent {
-		m.checkLeftover(ctx, uuid, h)
+		all.Go(func() { m.checkLeftover(ctx, uuid, h) })
 	}
+	all.Go(func() { m.checkTwice(ctx) })
+	all.Wait()
 }
 
 // incomingPatience is how long volumes that came with `migrate` wait for their `prepare`
@@ -336,6 +357,7 @@ func (m *Manager) checkIncoming(ctx context.Context, uuid string) {
 	m.end(ctx, func(h model.Hold) bool {
 		return h.Owner == uuid && h.Phase == model.PhaseIncoming && !h.Prepared && !h.Attempt.Seen
 	})
+	m.Kick()
 }
 
 func (m *Manager) setConfirmed(uuid string) {
@@ -377,6 +399,7 @@ func (m *Manager) checkLeftover(ctx context.Context, uuid string, h model.Hold) 
 	default:
 		m.problem(topic, nil)
 		m.reclaim(ctx, uuid)
+		m.Kick()
 	}
 }
 

@@ -133,9 +133,12 @@ type Manager struct {
 	// on, uptime in ms, by uuid.
 	confirmed map[string]int64
 	stories   map[string]*story // live migrations under way, by uuid
+	asking    bool              // see checkMigrations
+	asked     sync.WaitGroup
 	vgs       map[string]*vgQueue
 	report    report
-	known     []lvm.VG // from the last full look
+	nextLook  time.Time // when everything is looked at next; zero: now
+	known     []lvm.VG  // from the last full look
 }
 
 // New makes an engine. Load must be called before anything else.

@@ -52,6 +52,7 @@ func (m *Manager) Load(ctx context.Context) {
 // Run looks and ensures until ctx ends: at once, when kicked, at every interval, and
 // sooner while something is not as wanted.
 func (m *Manager) Run(ctx context.Context, interval time.Duration) {
+	defer m.asked.Wait()
 	m.awaitLeftovers(ctx)
 	m.pass(ctx, true)
 	m.resolveLeftovers(ctx)
@@ -66,6 +67,7 @@ func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 		} else {
 			tries = 0
 		}
+		m.setNextLook(m.Now().Add(pause))
 		select {
 		case <-ctx.Done():
 			return
@@ -74,6 +76,7 @@ func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 			m.settleDown(ctx)
 		case <-m.After(pause):
 		}
+		m.setNextLook(time.Time{})
 		full := m.Now().Sub(lastFull) >= interval
 		if full {
 			lastFull = m.Now()
@@ -81,6 +84,12 @@ func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 		m.pass(ctx, full)
 		m.resolveLeftovers(ctx)
 	}
+}
+
+func (m *Manager) setNextLook(at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nextLook = at
 }
 
 // settleDown lets hints that come in a bunch become one look.

@@ -40,7 +40,7 @@ func told(t *testing.T, c *Cluster, h *Host) api.Migration {
 			return s.Problem != "" || len(s.Steps) > 0 && model.Step(s.Steps[len(s.Steps)-1].Step).Last()
 		}
 		return last(m.Source) && last(m.Destination)
-	}, 20*time.Second, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	return m
 }
 
@@ -61,7 +61,7 @@ func TestHandoffIsToldStepByStep(t *testing.T) {
 			m := answer.Migrations[0]
 			return steps(m.Source) == "asked, lent, confirmed, moving" && steps(m.Destination) == "asked, taken, confirmed, moving" &&
 				m.Source.State == api.HandoffUnderWay && m.Destination.State == api.HandoffUnderWay
-		}, 10*time.Second, 20*time.Millisecond)
+		}, time.Minute, 20*time.Millisecond)
 		return nil
 	}}))
 	ends(t, b, "ex")
@@ -128,7 +128,7 @@ func TestHandoffThatFailsIsTold(t *testing.T) {
 						b.Engine().Kick()
 						answer, err := a.Engine().Handoff(ctx, "vm1")
 						return err == nil && strings.HasSuffix(steps(answer.Migrations[0].Source), "moving") && strings.HasSuffix(steps(answer.Migrations[0].Destination), "moving")
-					}, 10*time.Second, 20*time.Millisecond)
+					}, time.Minute, 20*time.Millisecond)
 				}
 				return fakevirt.ErrAborted
 			}}))
