@@ -164,49 +164,6 @@ func (m *Manager) allHeld(ctx context.Context, s sight, g guests.Guest) error {
 	}
 }
 
-// shareable refuses before anything has changed where LVM cannot share a volume.
-func (m *Manager) shareable(ctx context.Context, uuid string) error {
-	for _, vg := range m.heldVGs(uuid) {
-		inv, err := m.inventory(ctx, vg)
-		if err != nil {
-			return err
-		}
-		if inv == nil {
-			return api.NewError(api.KindNotFound, "there is no volume group "+vg)
-		}
-		for _, h := range m.holdsOf(uuid) {
-			for _, v := range inv.byName {
-				if v.ID != h.Volume || h.Mode != model.ModeEX {
-					continue
-				}
-				if why := inv.unshareable(v); why != "" {
-					return api.NewError(api.KindUnsupported, fmt.Sprintf("%s is %s, which LVM cannot share between two hosts; shut the guest down to move it", v.Name(), why))
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// unshareable names the type of a volume that cannot be active on two hosts, "" if it can
-// (measured with LVM 2.03.31; writecache is refused by later versions).
-func (inv *inventory) unshareable(v model.Volume) string {
-	switch v.SegType {
-	case "linear", "striped":
-	default:
-		return "of type " + v.SegType
-	}
-	if v.Origin != "" {
-		return "a snapshot"
-	}
-	for _, other := range inv.byName {
-		if other.Origin == v.LV {
-			return "the origin of snapshot " + other.Name()
-		}
-	}
-	return ""
-}
-
 func (m *Manager) holdsOf(uuid string) []model.Hold {
 	m.mu.Lock()
 	defer m.mu.Unlock()

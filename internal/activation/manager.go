@@ -72,12 +72,14 @@ type Guests interface {
 type Deps struct {
 	Journal Journal
 	Peers   Peers // nil: this host has none
-	LVM     LVM
-	Leases  Leases
-	Guests  Guests
-	Disks   *domain.Walker // finds the volumes of a guest's disks
-	Runner  run.Runner     // runs what changes something; LVM and Leases read on their own
-	Log     *slog.Logger
+	// OtherHosts names those that a guest could be migrated to; nil: it cannot be told.
+	OtherHosts func(context.Context) []string
+	LVM        LVM
+	Leases     Leases
+	Guests     Guests
+	Disks      *domain.Walker // finds the volumes of a guest's disks
+	Runner     run.Runner     // runs what changes something; LVM and Leases read on their own
+	Log        *slog.Logger
 
 	Host   string // this host's name
 	BootID string
@@ -133,6 +135,7 @@ type Manager struct {
 	// on, uptime in ms, by uuid.
 	confirmed map[string]int64
 	stories   map[string]*story // live migrations under way, by uuid
+	memory    map[string]memory // see remembered, by VG
 	asking    bool              // see checkMigrations
 	asked     sync.WaitGroup
 	vgs       map[string]*vgQueue
@@ -162,6 +165,7 @@ func New(d Deps) *Manager {
 
 		confirmed: map[string]int64{},
 		stories:   map[string]*story{},
+		memory:    map[string]memory{},
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
 		report:    newReport(),

@@ -97,7 +97,11 @@ type Guest struct {
 	PID     int         `json:"pid"`
 	Job     string      `json:"job,omitempty"` // libvirt's async job, such as "migration out"
 	Volumes []GuestDisk `json:"volumes"`
-	Note    string      `json:"note,omitempty"`
+	// CanMigrate: nothing that this host knows of is in the way of a live migration now.
+	CanMigrate bool `json:"can_migrate"`
+	// CannotMigrate says what is, each on one line.
+	CannotMigrate []string `json:"cannot_migrate,omitempty"`
+	Note          string   `json:"note,omitempty"`
 }
 
 // GuestDisk is a volume that a guest uses.

@@ -50,16 +50,18 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 			Resolver:  &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
 			Inspector: &domain.Inspector{Runner: looks},
 		},
-		Runner:   exec,
-		Log:      d.log,
-		Host:     d.host,
-		Peers:    caller{d.peers},
-		BootID:   boot,
-		Now:      time.Now,
-		Uptime:   uptime,
-		Alive:    run.ProcessAlive,
-		Find:     run.FindProcesses,
-		Settings: d.settings,
+		Runner: exec,
+		Log:    d.log,
+		Host:   d.host,
+		Peers:  caller{d.peers},
+
+		OtherHosts: d.otherHosts,
+		BootID:     boot,
+		Now:        time.Now,
+		Uptime:     uptime,
+		Alive:      run.ProcessAlive,
+		Find:       run.FindProcesses,
+		Settings:   d.settings,
 	}), nil
 }
 

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,6 +101,21 @@ func (d *Daemon) peerAllowed(ctx context.Context, name string) error {
 		}
 	}
 	return api.NewError(api.KindForbidden, fmt.Sprintf("%s is no live host of a lockspace of %s (%s)", name, d.host, strings.Join(live, ", ")))
+}
+
+// otherHosts are the hosts that can be asked: those of the configuration, and the live ones
+// of the lockspaces.
+func (d *Daemon) otherHosts(ctx context.Context) []string {
+	cfg := d.config.Load().Peers
+	names := slices.Collect(maps.Keys(cfg.Hosts))
+	if cfg.Discover {
+		live, err := d.liveHosts(ctx)
+		if err != nil {
+			d.log.Warn("not all peers are known", "err", err)
+		}
+		names = append(names, live...)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == d.host })
 }
 
 // liveFor is how long a list of live hosts is good for: asking sanlock takes a while, and

@@ -61,6 +61,7 @@ type Host struct {
 	// orphan is a command of an earlier daemon that still runs, nil when there is none.
 	orphan func() []string
 	glass  atomic.Bool
+	others func() []string // the hosts it knows
 	mu     sync.Mutex
 	engine *activation.Manager // nil: the daemon is down
 	store  *store.Store
@@ -111,6 +112,7 @@ func (c *Cluster) Advance(d time.Duration) { c.skew.Add(int64(d)) }
 
 func (c *Cluster) newHost(name string) *Host {
 	h := &Host{Name: name, c: c, boot: 1, log: &lockedBuffer{}, timeout: 2 * time.Second, orphan: func() []string { return nil }, scope: func(string) bool { return true }}
+	h.others = func() []string { return []string{"another"} }
 	var err error
 	h.LVM, err = c.SAN.Host(name)
 	require.NoError(c.T, err)
@@ -141,7 +143,7 @@ func (h *Host) StartDaemon() {
 	looks := activation.Recorder{Runner: runner, Now: h.c.Now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
 	observer := guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc"))
 	m := activation.New(activation.Deps{
-		Journal: h.store, Peers: peers{h},
+		Journal: h.store, Peers: peers{h}, OtherHosts: func(context.Context) []string { return h.others() },
 		LVM:    lvm.New(looks, h.LVM.SysDir()),
 		Leases: lease.New(looks, "/dev", h.uptime),
 		Guests: observer,
