@@ -53,6 +53,9 @@ func (m *Manager) acquire(ctx context.Context, t taker, vg string, needs []model
 	if err := m.strangers(ctx, needs, before); err != nil {
 		return nil, err
 	}
+	if err := m.refuseCutOff(ctx, needs, before); err != nil {
+		return nil, err
+	}
 	all, change, err := m.claim(t, vg, needs, before)
 	if err != nil {
 		return nil, err

@@ -308,6 +308,11 @@ func (m *Manager) askOthers(ctx context.Context) {
 		}
 	}
 	m.mu.Unlock()
+	found := map[string]bool{}
+	for uuid := range lent {
+		found[topicLeftover+uuid] = true
+	}
+	m.solved(topicLeftover, found)
 	var all sync.WaitGroup
 	for uuid := range incoming {
 		all.Go(func() { m.checkIncoming(ctx, uuid) })
@@ -372,35 +377,59 @@ func (m *Manager) confirmedAt(uuid string) int64 {
 	return m.confirmed[uuid]
 }
 
+const topicLeftover = "left-over "
+
 // checkLeftover settles a guest that is paused here with no job while its volumes are
 // lent. If its CPUs run at the destination it is a left-over of the migration: it is
-// reported and stays shared. If it does not run there it is this host's guest again. If
-// that cannot be told nothing is touched.
+// reported and stays shared, and is cut off from its volumes where that is asked for. If
+// it does not run there it is this host's guest again. If that cannot be told nothing is
+// touched.
 func (m *Manager) checkLeftover(ctx context.Context, uuid string, h model.Hold) {
-	topic := "left-over " + uuid
-	snap, err := m.Guests.Observe()
-	g, listed := snap.ByUUID[uuid]
-	if err != nil || !listed || g.Alive != guests.Alive || g.Job.Async == jobOut || g.State != "paused" {
+	topic := topicLeftover + uuid
+	if !m.isLeftover(uuid) {
 		m.problem(topic, nil)
 		return
 	}
+	guest, peer := show(h.Guest), h.Grant.Peer
 	var there api.GuestAnswer
 	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err = m.call(short, h.Grant.Peer, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &there)
+	err := m.call(short, peer, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &there)
 	switch {
 	case err != nil:
-		m.problem(topic, fmt.Errorf("guest %s is paused here after a migration to %s that cannot be asked about: find out where it runs before resuming it here (%w)", show(h.Guest), h.Grant.Peer, err))
+		m.problem(topic, fmt.Errorf("guest %s is paused here after a migration to %s that cannot be asked about: find out where it runs before resuming it here (%w)", guest, peer, err))
 	case there.Runs:
-		m.tell(ctx, uuid, model.StepLeftOver, "it runs on "+h.Grant.Peer)
-		m.problem(topic, fmt.Errorf("guest %s runs on %s, and a paused left-over of it is here: run 'virsh destroy %s' on %s, never 'virsh resume'", show(h.Guest), h.Grant.Peer, show(h.Guest), m.Host))
+		m.tell(ctx, uuid, model.StepLeftOver, "it runs on "+peer)
+		m.problem(topic, m.runsThere(ctx, uuid, h))
+	case m.isolated(ctx, uuid):
+		// It ran there, so what is left here is out of date for ever.
+		m.problem(topic, fmt.Errorf("guest %s ran on %s and does not now; what its migration left over here is out of date and cut off from its volumes: run 'virsh destroy %s' on %s, and start it anew", guest, peer, guest, m.Host))
 	case there.Present:
-		m.problem(topic, fmt.Errorf("guest %s is paused here and on %s: find out which is the right one", show(h.Guest), h.Grant.Peer))
+		m.problem(topic, fmt.Errorf("guest %s is paused here and on %s: find out which is the right one", guest, peer))
 	default:
 		m.problem(topic, nil)
 		m.reclaim(ctx, uuid)
 		m.Kick()
 	}
+}
+
+// runsThere is what is wrong with a left-over whose guest runs on the other host.
+func (m *Manager) runsThere(ctx context.Context, uuid string, h model.Hold) error {
+	guest, peer := show(h.Guest), h.Grant.Peer
+	text := fmt.Sprintf("guest %s runs on %s, and a paused left-over of it is here", guest, peer)
+	fix := fmt.Sprintf("run 'virsh destroy %s' on %s, never 'virsh resume'", guest, m.Host)
+	var err error
+	if m.Settings().IsolateLeftovers {
+		err = m.isolate(ctx, uuid, h.Grant)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s that cannot be cut off from its volumes (%w): %s", text, err, fix)
+	case m.isolated(ctx, uuid):
+		m.tell(ctx, uuid, model.StepIsolated, "cut off from its volumes")
+		return fmt.Errorf("%s, cut off from its volumes: %s", text, fix)
+	}
+	return fmt.Errorf("%s: %s", text, fix)
 }
 
 // notifyPeer tells the other end of a migration that something has ended here. It is a

@@ -53,6 +53,7 @@ type LVM interface {
 	Inventory(ctx context.Context, vgs ...string) (vols []model.Volume, missing, unlocked []string, err error)
 	Devices() (map[string]lvm.Device, error)
 	OpenCounts(context.Context) (map[string]int, error)
+	Table(ctx context.Context, device string) (lvm.Table, error)
 }
 
 // Leases reads who holds locks.
@@ -100,6 +101,8 @@ type Settings struct {
 	LockstartRetry time.Duration
 	JournalKeep    time.Duration
 	BreakGlass     func() bool
+	// IsolateLeftovers: a guest that a migration has left over is cut off from its volumes.
+	IsolateLeftovers bool
 }
 
 // startGrace is how long a start that was answered may take to become a QEMU, and a QEMU

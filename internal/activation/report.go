@@ -54,6 +54,22 @@ func (m *Manager) problem(topic string, err error) {
 	}
 }
 
+// solved clears the problems of a kind, by the beginning of their topics, that are not
+// among those found now.
+func (m *Manager) solved(kind string, found map[string]bool) {
+	var over []string
+	m.mu.Lock()
+	for topic := range m.report.general {
+		if strings.HasPrefix(topic, kind) && !found[topic] {
+			over = append(over, topic)
+		}
+	}
+	m.mu.Unlock()
+	for _, topic := range over {
+		m.problem(topic, nil)
+	}
+}
+
 func (m *Manager) reportVG(vg string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -57,17 +56,7 @@ func (m *Manager) checkTwice(ctx context.Context) {
 		all.Go(func() { m.problem(topic, m.runsTwice(ctx, p.uuid, p.guest, p.host, since)) })
 	}
 	all.Wait()
-	m.mu.Lock()
-	var over []string
-	for topic := range m.report.general {
-		if strings.HasPrefix(topic, topicTwice) && !found[topic] {
-			over = append(over, topic)
-		}
-	}
-	m.mu.Unlock()
-	for _, topic := range over {
-		m.problem(topic, nil)
-	}
+	m.solved(topicTwice, found)
 }
 
 func (m *Manager) guestRuns(uuid string) bool {
@@ -84,6 +73,8 @@ func (m *Manager) runsTwice(ctx context.Context, uuid, guest, host string, since
 	var there api.GuestAnswer
 	err := m.call(ctx, host, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &there)
 	switch {
+	case err == nil && there.Runs && m.isolated(ctx, uuid):
+		return fmt.Errorf("guest %s runs on %s, and what its migration left over here has been resumed; it is cut off from its volumes and writes nothing: run 'virsh destroy %s' on %s", show(guest), host, show(guest), m.Host)
 	case err == nil && there.Runs:
 		return fmt.Errorf("ALARM: guest %s runs here and on %s at once, and both write to its volumes: run 'virsh destroy %s' on one of the two hosts now, and check its file systems", show(guest), host, show(guest))
 	case err != nil && m.Now().Sub(since) > startGrace && !errors.Is(err, errNoPeers):

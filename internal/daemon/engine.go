@@ -68,11 +68,12 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 func (d *Daemon) settings() activation.Settings {
 	cfg := d.config.Load()
 	return activation.Settings{
-		Scope:          cfg.Scope.Includes,
-		CommandTimeout: cfg.LVM.Timeout,
-		BootWait:       cfg.Boot.Wait,
-		LockstartRetry: cfg.LVM.LockstartRetry,
-		JournalKeep:    cfg.Journal.Keep,
+		Scope:            cfg.Scope.Includes,
+		CommandTimeout:   cfg.LVM.Timeout,
+		BootWait:         cfg.Boot.Wait,
+		LockstartRetry:   cfg.LVM.LockstartRetry,
+		JournalKeep:      cfg.Journal.Keep,
+		IsolateLeftovers: cfg.Migration.Isolate,
 		BreakGlass: func() bool {
 			_, err := os.Stat(cfg.Paths.BreakGlass)
 			return err == nil

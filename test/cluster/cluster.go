@@ -59,15 +59,16 @@ type Host struct {
 	// timeout of one LVM command.
 	timeout time.Duration
 	// orphan is a command of an earlier daemon that still runs, nil when there is none.
-	orphan func() []string
-	glass  atomic.Bool
-	others func() []string // the hosts it knows
-	mu     sync.Mutex
-	engine *activation.Manager // nil: the daemon is down
-	store  *store.Store
-	stop   context.CancelFunc
-	done   chan struct{}
-	spool  []api.HookCall
+	orphan  func() []string
+	glass   atomic.Bool
+	others  func() []string // the hosts it knows
+	isolate atomic.Bool
+	mu      sync.Mutex
+	engine  *activation.Manager // nil: the daemon is down
+	store   *store.Store
+	stop    context.CancelFunc
+	done    chan struct{}
+	spool   []api.HookCall
 }
 
 // New makes a cluster with the shared VG vg_san, the plain VG vg_plain and running
@@ -167,7 +168,7 @@ func (h *Host) StartDaemon() {
 		Settings: func() activation.Settings {
 			return activation.Settings{
 				Scope: h.scope, CommandTimeout: h.timeout, LockstartRetry: 50 * time.Millisecond,
-				JournalKeep: time.Hour, BreakGlass: h.glass.Load,
+				JournalKeep: time.Hour, BreakGlass: h.glass.Load, IsolateLeftovers: h.isolate.Load(),
 			}
 		},
 	})
