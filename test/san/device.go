@@ -145,7 +145,9 @@ func (s *SAN) link(h *hostState, vg *vgState, l layer, d *device) error {
 }
 
 // dataLink is where a device node leads: to the data of an LV.
-func dataLink(vg *vgState, lv *lvState) string { return filepath.Join("../../../luns", vg.Name, lv.UUID) }
+func dataLink(vg *vgState, lv *lvState) string {
+	return filepath.Join("../../../luns", vg.Name, lv.UUID)
+}
 
 // relink lets a device node lead elsewhere; nowhere is how a device whose table gives
 // errors looks to whoever opens it. (The real one can be opened, and fails then.)
