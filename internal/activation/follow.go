@@ -68,7 +68,7 @@ func (m *Manager) follow(ctx context.Context, s story, g guests.Guest, now local
 		if at == 0 {
 			at = m.Now().UnixMilli()
 		}
-		m.tellAt(ctx, s.UUID, step, "", at)
+		m.tellAt(ctx, s.UUID, s.Attempt, step, "", at)
 	}
 	at := m.standingOf(s.UUID, now)
 	began, kept, lost := model.StepLent, model.StepTakenBack, model.StepGone

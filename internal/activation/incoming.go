@@ -2,7 +2,6 @@ package activation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -53,6 +52,9 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 		m.tell(ctx, t.owner, model.StepNothingLent, source+" says that no live migration of it is under way")
 		return nil, nil
 	}
+	if !plainName(lent.Grant) {
+		return nil, api.NewError(api.KindInternal, fmt.Sprintf("%s lends its volumes without a grant that could be used (%q); compare `virtlvm version` on both hosts", source, clip(lent.Grant)))
+	}
 	t.incoming, t.grant = true, model.Grant{ID: lent.Grant, Peer: source}
 	if err := m.takeLent(ctx, t, found, lent); err != nil {
 		return nil, err
@@ -69,35 +71,6 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 // lendPatience bounds the question to the source, which runs LVM commands before it
 // answers; it leaves the hook time to take the volumes.
 const lendPatience = 45 * time.Second
-
-// LiveHosts lists the names of the live hosts in the lockspaces of our VGs, this one
-// included, as sanlock knows them.
-func (m *Manager) LiveHosts(ctx context.Context) ([]string, error) {
-	m.mu.Lock()
-	known := m.known
-	m.mu.Unlock()
-	names := map[string]bool{}
-	var failed error
-	for _, vg := range known {
-		if ours, err := m.managed(vg.Name, vg.LockType); !ours || err != nil {
-			continue
-		}
-		hosts, err := m.Leases.Hosts(ctx, vg.Name)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		for _, h := range hosts {
-			if h.Name != "" && h.State != model.HostDead {
-				names[h.Name] = true
-			}
-		}
-	}
-	if len(names) > 0 {
-		failed = nil
-	}
-	return sortedKeys(names), failed
-}
 
 // sourceOf is the one other host that holds the volumes the guest writes, "" if nobody
 // does.
@@ -121,6 +94,8 @@ func (m *Manager) sourceOf(ctx context.Context, t taker, found []located) (strin
 				// what follows waits for the one and refuses the other.
 			case h.State != model.HostLive:
 				return "", m.explainHeld(ctx, v)
+			case h.Twin:
+				return "", api.NewError(api.KindLocking, fmt.Sprintf("its volumes are held by %s, and another host has the same name, so that the right one cannot be asked; give each host an our_host_name of its own in /etc/sanlock/sanlock.conf", h.Label()))
 			case source != "" && source != h.Label():
 				return "", api.NewError(api.KindHeld, fmt.Sprintf("its volumes are held by two hosts, %s and %s; find out where it runs", source, h.Label()))
 			default:

@@ -186,6 +186,7 @@ func (m *Manager) lookAtVGs(ctx context.Context) {
 		}
 	}
 	m.problem("lvmlockd", lockd)
+	m.checkHostNames(ctx)
 }
 
 func (m *Manager) isLoaded() bool {

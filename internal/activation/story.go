@@ -29,7 +29,7 @@ func (s *story) told(step model.Step) bool {
 // beginStory begins the story of a migration, which the destination gives its name. An older
 // one of the guest has ended.
 func (m *Manager) beginStory(side model.Side, uuid, guest, peer, attempt string) *story {
-	if !plainAttempt(attempt) {
+	if !plainName(attempt) {
 		attempt = rand.Text()
 	}
 	s := &story{busy: true, HandoffStep: model.HandoffStep{Attempt: attempt, UUID: uuid, Guest: guest, Side: side, Peer: peer}}
@@ -39,21 +39,23 @@ func (m *Manager) beginStory(side model.Side, uuid, guest, peer, attempt string)
 	return s
 }
 
-// plainAttempt: another host has named it.
-func plainAttempt(s string) bool {
+// plainName: a name as hosts give them to grants and tries (rand.Text).
+func plainName(s string) bool {
 	return len(s) >= 16 && len(s) <= 64 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
 // tell adds a step to the story of a guest, once. It is written together with whatever
 // is done next for the same cause, or at its end; at once where there is none.
 func (m *Manager) tell(ctx context.Context, uuid string, step model.Step, detail string) {
-	m.tellAt(ctx, uuid, step, detail, m.Now().UnixMilli())
+	m.tellAt(ctx, uuid, "", step, detail, m.Now().UnixMilli())
 }
 
-func (m *Manager) tellAt(ctx context.Context, uuid string, step model.Step, detail string, at int64) {
+// tellAt is tell with a time, for one try alone if it is named: what was seen of an older
+// one must not be told of the next.
+func (m *Manager) tellAt(ctx context.Context, uuid, attempt string, step model.Step, detail string, at int64) {
 	m.mu.Lock()
 	s := m.stories[uuid]
-	if s == nil || s.told(step) {
+	if s == nil || s.told(step) || attempt != "" && (s.Attempt != attempt || s.busy) {
 		m.mu.Unlock()
 		return
 	}

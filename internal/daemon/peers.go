@@ -88,6 +88,9 @@ func (d *Daemon) listPeers(ctx context.Context) (api.Peers, error) {
 // peerAllowed is nil for a host that is one of the cluster: listed in the configuration, or
 // alive in a lockspace of ours. Its key alone is not enough once it has left.
 func (d *Daemon) peerAllowed(ctx context.Context, name string) error {
+	if name == d.host {
+		return api.NewError(api.KindForbidden, name+" is this host's own name; correct --peer in its authorized_keys, or the name of the host that calls")
+	}
 	if _, listed := d.config.Load().Peers.Hosts[name]; listed {
 		return nil
 	}

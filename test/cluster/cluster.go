@@ -40,8 +40,10 @@ type Cluster struct {
 	SAN   *san.SAN
 	Hosts map[string]*Host
 	// Cut says whether a call between two hosts is lost; nil: none is.
-	Cut  func(from, to, path string) bool
-	skew atomic.Int64 // nanoseconds that the clock runs ahead
+	Cut func(from, to, path string) bool
+	// Tamper changes what a host answers another; nil: nothing is.
+	Tamper func(path string, answer any) (any, error)
+	skew   atomic.Int64 // nanoseconds that the clock runs ahead
 }
 
 // Host is one host: its libvirt, and its daemon's engine while that runs.
@@ -63,6 +65,7 @@ type Host struct {
 	glass   atomic.Bool
 	others  func() []string // the hosts it knows
 	isolate atomic.Bool
+	skew    time.Duration // of the daemon's clock; set while it is down
 	mu      sync.Mutex
 	engine  *activation.Manager // nil: the daemon is down
 	store   *store.Store
@@ -139,9 +142,9 @@ func (h *Host) StartDaemon() {
 	require.Nil(t, h.engine, "the daemon of %s runs", h.Name)
 	state := filepath.Join(h.dir, "state")
 	require.NoError(t, os.MkdirAll(state, 0o750))
-	h.store = store.New(store.Options{Path: filepath.Join(state, "virtlvm.db"), Now: h.c.Now})
+	h.store = store.New(store.Options{Path: filepath.Join(state, "virtlvm.db"), Now: h.now})
 	runner := h.LVM.Runner()
-	looks := activation.Recorder{Runner: runner, Now: h.c.Now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
+	looks := activation.Recorder{Runner: runner, Now: h.now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
 	observer := guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc"))
 	m := activation.New(activation.Deps{
 		Journal: h.store, Peers: peers{h}, OtherHosts: func(context.Context) []string { return h.others() },
@@ -154,7 +157,7 @@ func (h *Host) StartDaemon() {
 		},
 		Runner: runner,
 		Log:    slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Host:   h.Name, BootID: h.bootID(), Now: h.c.Now, Uptime: h.uptime,
+		Host:   h.Name, BootID: h.bootID(), Now: h.now, Uptime: h.uptime,
 		// The libvirtd of a test is the test's own process, its LVM commands run in it.
 		Alive: func(pid int, _ uint64) bool {
 			return pid == os.Getpid() || pid == orphanPID && h.orphan() != nil
@@ -221,6 +224,8 @@ func (h *Host) Store() *store.Store {
 	defer h.mu.Unlock()
 	return h.store
 }
+
+func (h *Host) now() time.Time { return h.c.Now().Add(h.skew) }
 
 func (h *Host) bootID() string { return fmt.Sprintf("%s-boot-%d", h.Name, h.boot) }
 

@@ -40,7 +40,7 @@ func told(t *testing.T, c *Cluster, h *Host) api.Migration {
 			return s.Problem != "" || len(s.Steps) > 0 && model.Step(s.Steps[len(s.Steps)-1].Step).Last()
 		}
 		return last(m.Source) && last(m.Destination)
-	}, time.Minute, 20*time.Millisecond)
+	}, time.Minute, 20*time.Millisecond, "%+v", &m)
 	return m
 }
 

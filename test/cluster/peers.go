@@ -26,6 +26,9 @@ func (p peers) Call(ctx context.Context, host, path string, in, out any) error {
 		return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd on %s cannot be reached", host))
 	}
 	answer, err := dispatch(ctx, m, p.from.Name, path, in)
+	if err == nil && p.from.c.Tamper != nil {
+		answer, err = p.from.c.Tamper(path, answer)
+	}
 	if err != nil {
 		return api.NewError(api.KindOf(err), err.Error())
 	}
