@@ -53,10 +53,14 @@ func (m *Manager) acquire(ctx context.Context, t taker, vg string, needs []model
 	if err := m.strangers(ctx, needs, before); err != nil {
 		return nil, err
 	}
+	if err := m.refuseCutOff(ctx, needs, before); err != nil {
+		return nil, err
+	}
 	all, change, err := m.claim(t, vg, needs, before)
 	if err != nil {
 		return nil, err
 	}
+	change.Steps = causeOf(ctx).takeSteps()
 	if err := m.applyClaim(ctx, all, change, before); err != nil {
 		m.undo(ctx, vg, all)
 		return nil, err

@@ -162,7 +162,6 @@ func (m *Manager) setAdopted(uuid, key string) {
 }
 
 func (m *Manager) forgetAdopted(snap guests.Snapshot) {
-	var gone []string
 	m.mu.Lock()
 	for uuid := range m.adopted {
 		if _, ok := snap.ByUUID[uuid]; !ok {
@@ -173,15 +172,8 @@ func (m *Manager) forgetAdopted(snap guests.Snapshot) {
 	for _, g := range snap.ByUUID {
 		running["guest "+g.Name] = true
 	}
-	for topic := range m.report.general {
-		if strings.HasPrefix(topic, "guest ") && !running[topic] {
-			gone = append(gone, topic)
-		}
-	}
 	m.mu.Unlock()
-	for _, topic := range gone {
-		m.problem(topic, nil)
-	}
+	m.solved("guest ", running)
 }
 
 // quiet: libvirt is doing nothing with the guest that could change its disks.

@@ -23,6 +23,7 @@ type cause struct {
 
 	mu      sync.Mutex
 	queries []store.Query
+	steps   []model.HandoffStep // see Manager.tell
 }
 
 type causeKey struct{}
@@ -192,7 +193,7 @@ func (m *Manager) setOwn(id int64, own bool) {
 // persist writes holds that need no command. Memory is what counts while the daemon
 // runs; what the database misses is written when it works again.
 func (m *Manager) persist(ctx context.Context, change store.HoldChange) {
-	if len(change.Put)+len(change.Delete) == 0 {
+	if len(change.Put)+len(change.Delete)+len(change.Steps) == 0 {
 		return
 	}
 	if err := m.Journal.ChangeHolds(ctx, change); err != nil {

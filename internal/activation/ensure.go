@@ -114,6 +114,20 @@ func (m *Manager) jobs(vg string, now local) []job {
 // done: as wanted. An orphaned lock is never done.
 func (j job) done() bool { return j.have.Is(j.want) }
 
+// next is what is tried next to bring the volume to its wanted mode; "": nothing, as long as
+// a start that takes its locks by itself is being decided.
+func (j job) next() string {
+	switch {
+	case !j.due():
+		return ""
+	case j.want == model.ModeEX:
+		return "lvchange -aey"
+	case j.want == model.ModeSH:
+		return "lvchange -asy"
+	}
+	return "lvchange -an"
+}
+
 // due: a start that is still being decided takes its locks by itself, and one that never
 // became a QEMU gets none.
 func (j job) due() bool {
@@ -295,6 +309,7 @@ func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *loc
 	if now == nil && len(vols) > 0 {
 		seen, err := m.look(ctx)
 		if err != nil {
+			m.noteFailure(vols, err)
 			return nil
 		}
 		now = &seen
@@ -333,6 +348,7 @@ func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *loc
 		case !ok:
 			m.noteFailure([]model.Volume{v}, errors.New("its lease is not where LVM says, or LVM does not list it any more"))
 		case i >= 0:
+			m.noteRival(v.ID, leased[i])
 			m.noteFailure([]model.Volume{v}, errors.New("held "+m.holderText(leased[i])+"; taken exclusively when that ends"))
 		default:
 			can = append(can, v)

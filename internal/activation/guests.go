@@ -40,6 +40,9 @@ func (m *Manager) notice(ctx context.Context, call api.HookCall) {
 			defer done()
 			m.judge(ctx, uuid)
 			m.ensureGuest(ctx, uuid)
+			if m.hasStory(uuid) {
+				m.Kick()
+			}
 			return
 		}
 	}

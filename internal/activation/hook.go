@@ -70,6 +70,7 @@ func (m *Manager) finishCall(ctx context.Context, id int64, v store.HookVerdict,
 	if id == 0 {
 		return
 	}
+	holds.Steps = append(holds.Steps, c.takeSteps()...)
 	if err := m.Journal.FinishHookCall(context.WithoutCancel(ctx), id, v, c.take(), holds); err != nil {
 		m.setDirty()
 		m.Log.Error("cannot journal the end of a hook call", "hook_call", id, "err", err)

@@ -2,8 +2,8 @@ package activation
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"virtlvm/internal/api"
@@ -18,7 +18,7 @@ import (
 // shared, and the domain gets the grant, by which the `prepare` of this migration is told
 // from that of a plain start. Where nobody holds them, or the source says that no live
 // migration is under way, only a definition is being copied: nothing is taken.
-func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *domain.Domain) ([]byte, error) {
+func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *domain.Domain) (xml []byte, err error) {
 	found, err := m.next(ctx, m.walks(d))
 	if err != nil {
 		return nil, err
@@ -33,20 +33,34 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 	if err := m.awaitEnded(ctx, t); err != nil {
 		return nil, err
 	}
+	m.followStories(ctx)
+	s := m.beginStory(model.SideDestination, t.owner, call.Guest, source, "")
+	defer m.rest(s)
+	m.tell(ctx, t.owner, model.StepAsked, source)
+	defer func() {
+		if err != nil {
+			m.tell(ctx, t.owner, model.StepRefused, err.Error())
+		}
+	}()
 	var lent api.LendAnswer
 	asking, done := context.WithTimeout(ctx, lendPatience)
 	defer done()
-	if err := m.Peers.Call(asking, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest}, &lent); err != nil {
+	if err := m.call(asking, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest, Attempt: s.Attempt}, &lent); err != nil {
 		return nil, api.NewError(api.KindOf(err), fmt.Sprintf("%s holds its volumes and does not lend them: %v", source, err))
 	}
 	if !lent.Migrating {
+		m.tell(ctx, t.owner, model.StepNothingLent, source+" says that no live migration of it is under way")
 		return nil, nil
+	}
+	if !plainName(lent.Grant) {
+		return nil, api.NewError(api.KindInternal, fmt.Sprintf("%s lends its volumes without a grant that could be used (%q); compare `virtlvm version` on both hosts", source, clip(lent.Grant)))
 	}
 	t.incoming, t.grant = true, model.Grant{ID: lent.Grant, Peer: source}
 	if err := m.takeLent(ctx, t, found, lent); err != nil {
 		return nil, err
 	}
-	xml, err := domain.WithGrant(call.XML, domain.Grant{ID: lent.Grant, From: source})
+	m.tell(ctx, t.owner, model.StepTaken, lentNames(lent.Volumes))
+	xml, err = domain.WithGrant(call.XML, domain.Grant{ID: lent.Grant, From: source})
 	if err != nil {
 		m.abandon(context.WithoutCancel(ctx), t.owner)
 		return nil, err
@@ -57,35 +71,6 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 // lendPatience bounds the question to the source, which runs LVM commands before it
 // answers; it leaves the hook time to take the volumes.
 const lendPatience = 45 * time.Second
-
-// LiveHosts lists the names of the live hosts in the lockspaces of our VGs, this one
-// included, as sanlock knows them.
-func (m *Manager) LiveHosts(ctx context.Context) ([]string, error) {
-	m.mu.Lock()
-	known := m.known
-	m.mu.Unlock()
-	names := map[string]bool{}
-	var failed error
-	for _, vg := range known {
-		if ours, err := m.managed(vg.Name, vg.LockType); !ours || err != nil {
-			continue
-		}
-		hosts, err := m.Leases.Hosts(ctx, vg.Name)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		for _, h := range hosts {
-			if h.Name != "" && h.State != model.HostDead {
-				names[h.Name] = true
-			}
-		}
-	}
-	if len(names) > 0 {
-		failed = nil
-	}
-	return sortedKeys(names), failed
-}
 
 // sourceOf is the one other host that holds the volumes the guest writes, "" if nobody
 // does.
@@ -141,6 +126,8 @@ func (m *Manager) sourceAmong(ctx context.Context, t taker, v model.Volume, hold
 			// what follows waits for the one and refuses the other.
 		case h.State != model.HostLive:
 			return "", m.explainHeld(ctx, v)
+		case h.Twin:
+			return "", api.NewError(api.KindLocking, fmt.Sprintf("its volumes are held by %s, and another host has the same name, so that the right one cannot be asked; give each host an our_host_name of its own in /etc/sanlock/sanlock.conf", h.Label()))
 		case source != "" && source != h.Label():
 			return "", api.NewError(api.KindHeld, fmt.Sprintf("its volumes are held by two hosts, %s and %s; find out where it runs", source, h.Label()))
 		default:
@@ -257,24 +244,26 @@ func (m *Manager) prepareIncoming(ctx context.Context, t taker, call api.HookCal
 	if !ok || carried.ID != grant.ID {
 		return false, api.NewError(api.KindHeld, fmt.Sprintf("guest %s is being migrated to this host from %s; wait for that to end", show(t.guest), grant.Peer))
 	}
-	answer, err := m.askGrant(ctx, t.owner, grant)
+	answer, err := m.askGrant(ctx, t.owner, grant, true)
 	if err != nil {
-		return false, api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether the migration goes on: %v", grant.Peer, err))
+		err = api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether the migration goes on: %v", grant.Peer, err))
+		m.tell(ctx, t.owner, model.StepFailed, err.Error())
+		return false, err
 	}
 	if !answer.Good {
+		m.tell(ctx, t.owner, model.StepDenied, answer.Reason)
 		m.abandon(context.WithoutCancel(ctx), t.owner)
 		return false, nil
 	}
+	m.tell(ctx, t.owner, model.StepConfirmed, "")
 	m.setAttempt(t)
 	return true, nil
 }
 
-func (m *Manager) askGrant(ctx context.Context, uuid string, grant model.Grant) (api.GrantAnswer, error) {
+// askGrant asks the source of a migration whether it goes on. prepare: for the hook.
+func (m *Manager) askGrant(ctx context.Context, uuid string, grant model.Grant, prepare bool) (api.GrantAnswer, error) {
 	var answer api.GrantAnswer
-	if m.Peers == nil {
-		return answer, errNoPeers
-	}
-	err := m.Peers.Call(ctx, grant.Peer, api.RoutePeerGrant, api.GrantQuery{UUID: uuid, Grant: grant.ID}, &answer)
+	err := m.call(ctx, grant.Peer, api.RoutePeerGrant, api.GrantQuery{UUID: uuid, Grant: grant.ID, Prepare: prepare}, &answer)
 	return answer, err
 }
 
@@ -305,9 +294,26 @@ func (m *Manager) migrationOver(h model.Hold, g guests.Guest) bool {
 	return false
 }
 
-// checkMigrations asks the other ends of migrations what cannot be seen from here. No lock
+// checkMigrations asks the other ends of migrations what cannot be seen from here. It does
+// so beside the looks: a host that does not answer holds up nobody else's guest. No lock
 // is held meanwhile.
 func (m *Manager) checkMigrations(ctx context.Context) {
+	m.mu.Lock()
+	busy := m.asking
+	m.asking = true
+	m.mu.Unlock()
+	if busy {
+		return
+	}
+	m.asked.Go(func() {
+		m.askOthers(ctx)
+		m.mu.Lock()
+		m.asking = false
+		m.mu.Unlock()
+	})
+}
+
+func (m *Manager) askOthers(ctx context.Context) {
 	incoming, lent := map[string]bool{}, map[string]model.Hold{}
 	m.mu.Lock()
 	for k, h := range m.holds {
@@ -319,12 +325,20 @@ func (m *Manager) checkMigrations(ctx context.Context) {
 		}
 	}
 	m.mu.Unlock()
+	found := map[string]bool{}
+	for uuid := range lent {
+		found[topicLeftover+uuid] = true
+	}
+	m.solved(topicLeftover, found)
+	var all sync.WaitGroup
 	for uuid := range incoming {
-		m.checkIncoming(ctx, uuid)
+		all.Go(func() { m.checkIncoming(ctx, uuid) })
 	}
 	for uuid, h := range lent {
-		m.checkLeftover(ctx, uuid, h)
+		all.Go(func() { m.checkLeftover(ctx, uuid, h) })
 	}
+	all.Go(func() { m.checkTwice(ctx) })
+	all.Wait()
 }
 
 // incomingPatience is how long volumes that came with `migrate` wait for their `prepare`
@@ -348,7 +362,7 @@ func (m *Manager) checkIncoming(ctx context.Context, uuid string) {
 	}
 	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	answer, err := m.askGrant(short, uuid, hold.Grant)
+	answer, err := m.askGrant(short, uuid, hold.Grant, false)
 	if err == nil && answer.Good {
 		m.setConfirmed(uuid)
 		return
@@ -357,9 +371,15 @@ func (m *Manager) checkIncoming(ctx context.Context, uuid string) {
 		return
 	}
 	m.Log.Info("gave up volumes of a migration that did not come", "guest", hold.Guest, "from", hold.Grant.Peer, "source_says", answer.Reason, "err", err)
+	why := "libvirt did not go on with it: " + answer.Reason
+	if err != nil {
+		why = fmt.Sprintf("libvirt did not go on with it: %v", err)
+	}
+	m.tell(ctx, uuid, model.StepFailed, why)
 	m.end(ctx, func(h model.Hold) bool {
 		return h.Owner == uuid && h.Phase == model.PhaseIncoming && !h.Prepared && !h.Attempt.Seen
 	})
+	m.Kick()
 }
 
 func (m *Manager) setConfirmed(uuid string) {
@@ -374,37 +394,59 @@ func (m *Manager) confirmedAt(uuid string) int64 {
 	return m.confirmed[uuid]
 }
 
+const topicLeftover = "left-over "
+
 // checkLeftover settles a guest that is paused here with no job while its volumes are
 // lent. If its CPUs run at the destination it is a left-over of the migration: it is
-// reported and stays shared. If it does not run there it is this host's guest again. If
-// that cannot be told nothing is touched.
+// reported and stays shared, and is cut off from its volumes where that is asked for. If
+// it does not run there it is this host's guest again. If that cannot be told nothing is
+// touched.
 func (m *Manager) checkLeftover(ctx context.Context, uuid string, h model.Hold) {
-	topic := "left-over " + uuid
-	snap, err := m.Guests.Observe()
-	g, listed := snap.ByUUID[uuid]
-	if err != nil || !listed || g.Alive != guests.Alive || g.Job.Async == jobOut || g.State != "paused" {
+	topic := topicLeftover + uuid
+	if !m.isLeftover(uuid) {
 		m.problem(topic, nil)
 		return
 	}
+	guest, peer := show(h.Guest), h.Grant.Peer
 	var there api.GuestAnswer
-	if m.Peers == nil {
-		err = errNoPeers
-	} else {
-		short, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		err = m.Peers.Call(short, h.Grant.Peer, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &there)
-	}
+	short, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err := m.call(short, peer, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &there)
 	switch {
 	case err != nil:
-		m.problem(topic, fmt.Errorf("guest %s is paused here after a migration to %s that cannot be asked about: find out where it runs before resuming it here (%w)", show(h.Guest), h.Grant.Peer, err))
+		m.problem(topic, fmt.Errorf("guest %s is paused here after a migration to %s that cannot be asked about: find out where it runs before resuming it here (%w)", guest, peer, err))
 	case there.Runs:
-		m.problem(topic, fmt.Errorf("guest %s runs on %s, and a paused left-over of it is here: run 'virsh destroy %s' on %s, never 'virsh resume'", show(h.Guest), h.Grant.Peer, show(h.Guest), m.Host))
+		m.tell(ctx, uuid, model.StepLeftOver, "it runs on "+peer)
+		m.problem(topic, m.runsThere(ctx, uuid, h))
+	case m.isolated(ctx, uuid):
+		// It ran there, so what is left here is out of date for ever.
+		m.problem(topic, fmt.Errorf("guest %s ran on %s and does not now; what its migration left over here is out of date and cut off from its volumes: run 'virsh destroy %s' on %s, and start it anew", guest, peer, guest, m.Host))
 	case there.Present:
-		m.problem(topic, fmt.Errorf("guest %s is paused here and on %s: find out which is the right one", show(h.Guest), h.Grant.Peer))
+		m.problem(topic, fmt.Errorf("guest %s is paused here and on %s: find out which is the right one", guest, peer))
 	default:
 		m.problem(topic, nil)
 		m.reclaim(ctx, uuid)
+		m.Kick()
 	}
+}
+
+// runsThere is what is wrong with a left-over whose guest runs on the other host.
+func (m *Manager) runsThere(ctx context.Context, uuid string, h model.Hold) error {
+	guest, peer := show(h.Guest), h.Grant.Peer
+	text := fmt.Sprintf("guest %s runs on %s, and a paused left-over of it is here", guest, peer)
+	fix := fmt.Sprintf("run 'virsh destroy %s' on %s, never 'virsh resume'", guest, m.Host)
+	var err error
+	if m.Settings().IsolateLeftovers {
+		err = m.isolate(ctx, uuid, h.Grant)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s that cannot be cut off from its volumes (%w): %s", text, err, fix)
+	case m.isolated(ctx, uuid):
+		m.tell(ctx, uuid, model.StepIsolated, "cut off from its volumes")
+		return fmt.Errorf("%s, cut off from its volumes: %s", text, fix)
+	}
+	return fmt.Errorf("%s: %s", text, fix)
 }
 
 // notifyPeer tells the other end of a migration that something has ended here. It is a
@@ -458,7 +500,7 @@ func (m *Manager) checkSharers(ctx context.Context, all []taken) error {
 func (m *Manager) askWriter(ctx context.Context, host string, v model.Volume) error {
 	var answer api.WritersAnswer
 	q := api.WritersQuery{Volumes: []api.LentVolume{{VGUUID: v.ID.VG, LVUUID: v.ID.LV, Name: v.Name()}}}
-	if err := m.Peers.Call(ctx, host, api.RoutePeerWriters, q, &answer); err != nil {
+	if err := m.call(ctx, host, api.RoutePeerWriters, q, &answer); err != nil {
 		return api.NewError(api.KindUnknown, fmt.Sprintf("%s is shared with %s, which cannot say whether a guest there writes it: %v; a volume that is only ever shared can be tagged: lvchange --addtag %s %s",
 			v.Name(), host, err, model.TagShared, v.Name()))
 	}

@@ -110,6 +110,7 @@ func (p *program) commands() []*cli.Command {
 		p.checkCommand(),
 		p.volumesCommand(),
 		p.guestsCommand(),
+		p.guestCommand(),
 		p.commandsCommand(),
 		p.commandCommand(),
 		p.hooksCommand(),

@@ -163,6 +163,8 @@ func answerOf(route string) any {
 		return &[]api.Volume{}
 	case api.RouteGuests:
 		return &[]api.Guest{}
+	case api.RouteHandoff:
+		return &api.GuestHandoff{}
 	case api.RouteCommands:
 		return &[]api.Command{}
 	case api.RouteHooks:

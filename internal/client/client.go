@@ -82,6 +82,11 @@ func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 	return get[[]api.Guest](ctx, c, api.RouteGuests, nil)
 }
 
+// Handoff asks how the live migrations of a guest went, by its name or uuid.
+func (c *Client) Handoff(ctx context.Context, guest string) (api.GuestHandoff, error) {
+	return get[api.GuestHandoff](ctx, c, api.RouteHandoff, url.Values{"guest": {guest}})
+}
+
 // Commands lists the journal, newest first. limit 0: as many as the daemon thinks fit.
 // before 0: from the newest; else only rows with a smaller id.
 func (c *Client) Commands(ctx context.Context, limit int, before int64) ([]api.Command, error) {

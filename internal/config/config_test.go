@@ -74,6 +74,8 @@ ssh_dir = "/k"
 connect_timeout = "1s"
 call_timeout = "2s"
 parallel = 3
+[migration]
+leftover = "isolate"
 [paths]
 state_dir = "/a"
 run_dir = "/b"
@@ -100,6 +102,7 @@ socket_group = ""
 			Hosts:  map[string]string{"kvm-b": "ssh://root@10.0.0.2:2222", "kvm-c.example.org": "unix:///run/c"},
 			SSHDir: "/k", ConnectTimeout: time.Second, CallTimeout: 2 * time.Second, Parallel: 3,
 		},
+		Migration: Migration{Isolate: true},
 		Paths: Paths{
 			StateDir: "/a", RunDir: "/b", LibvirtRun: "/c", PoolDirs: []string{}, Proc: "/d", Sys: "/e",
 			Dev: "/f", Root: "/g", Tools: []string{"/h", "/i"}, BreakGlass: "/j", SocketGroup: "",
@@ -137,6 +140,8 @@ func TestParseRefuses(t *testing.T) {
 		{"path with NUL", "[paths]\ntools = [\"/a\\u0000\"]", []string{`c.toml:2: paths.tools: "/a\x00" is not an absolute path`}},
 		{"group", "[paths]\nsocket_group = \"a b\"", []string{`c.toml:2: paths.socket_group: "a b" is not a name of a group`}},
 		{"discover no switch", "[peers]\ndiscover = \"yes\"", []string{`c.toml:2: peers.discover: must be true or false`}},
+		{"leftover unknown", "[migration]\nleftover = \"kill\"", []string{`c.toml:2: migration.leftover: must be "report" or "isolate"`}},
+		{"leftover no text", "[migration]\nleftover = true", []string{`c.toml:2: migration.leftover: must be "report" or "isolate"`}},
 		{"parallel none", "[peers]\nparallel = 0", []string{`c.toml:2: peers.parallel: must be a number from 1 to 256`}},
 		{"parallel no number", "[peers]\nparallel = \"2\"", []string{`c.toml:2: peers.parallel: must be a number from 1 to 256`}},
 		{"ssh folder with a space", "[peers]\nssh_dir = \"/a b\"", []string{`c.toml:2: peers.ssh_dir: "/a b" is not an absolute path of letters, digits and ._/@:+-`}},

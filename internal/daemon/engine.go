@@ -54,27 +54,30 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 			Resolver:  resolver,
 			Inspector: &domain.Inspector{Runner: looks},
 		},
-		Runner:   d.exec,
-		Log:      d.log,
-		Host:     d.host,
-		Peers:    caller{d.peers},
-		BootID:   boot,
-		Now:      time.Now,
-		Uptime:   uptime,
-		Alive:    run.ProcessAlive,
-		Find:     run.FindProcesses,
-		Settings: d.settings,
+		Runner: d.exec,
+		Log:    d.log,
+		Host:   d.host,
+		Peers:  caller{d.peers},
+
+		OtherHosts: d.otherHosts,
+		BootID:     boot,
+		Now:        time.Now,
+		Uptime:     uptime,
+		Alive:      run.ProcessAlive,
+		Find:       run.FindProcesses,
+		Settings:   d.settings,
 	}), nil
 }
 
 func (d *Daemon) settings() activation.Settings {
 	cfg := d.config.Load()
 	return activation.Settings{
-		Scope:          cfg.Scope.Includes,
-		CommandTimeout: cfg.LVM.Timeout,
-		BootWait:       cfg.Boot.Wait,
-		LockstartRetry: cfg.LVM.LockstartRetry,
-		JournalKeep:    cfg.Journal.Keep,
+		Scope:            cfg.Scope.Includes,
+		CommandTimeout:   cfg.LVM.Timeout,
+		BootWait:         cfg.Boot.Wait,
+		LockstartRetry:   cfg.LVM.LockstartRetry,
+		JournalKeep:      cfg.Journal.Keep,
+		IsolateLeftovers: cfg.Migration.Isolate,
 		BreakGlass: func() bool {
 			_, err := os.Stat(cfg.Paths.BreakGlass)
 			return err == nil

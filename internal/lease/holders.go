@@ -118,6 +118,16 @@ func together(offsets map[string]int64) []part {
 	return parts
 }
 
+// twins reports whether another host that is not dead has the same name.
+func twins(h Host, hosts map[int]Host) bool {
+	for _, other := range hosts {
+		if other.ID != h.ID && other.Name == h.Name && other.State != model.HostDead {
+			return true
+		}
+	}
+	return false
+}
+
 // candidates are the holders that a lease names.
 func candidates(row leaseRow) []model.Holder {
 	var named []model.Holder
@@ -137,6 +147,7 @@ func living(named []model.Holder, hosts map[int]Host) []model.Holder {
 	for _, h := range named {
 		host, known := hosts[h.HostID]
 		h.State, h.Host, h.Self = model.HostUnknown, host.Name, host.Self
+		h.Twin = host.Name != "" && twins(host, hosts)
 		switch {
 		case known && h.Gen < host.Gen:
 			continue

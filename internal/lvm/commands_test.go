@@ -22,6 +22,8 @@ func TestCommandLines(t *testing.T) {
 		"lvchange -an vg_san/lv1 vg_san/lv2":        lvm.DeactivateCmd("vg_san/lv1", "vg_san/lv2"),
 		"vgchange --lockstart vg_san":               lvm.LockStartCmd("vg_san"),
 		"vgchange --lockstop vg_san":                lvm.LockStopCmd("vg_san"),
+
+		"dmsetup wipe_table --noflush --nolockfs vg_san-lv--1": lvm.CutOffCmd("vg_san", "lv-1"),
 	}
 	for want, cmd := range tests {
 		require.NoError(t, cmd.Err)

@@ -21,6 +21,7 @@ type Engine interface {
 	Status(context.Context) api.Status
 	Volumes(ctx context.Context, vg string) ([]api.Volume, error)
 	ListGuests(context.Context) ([]api.Guest, error)
+	Handoff(ctx context.Context, guest string) (api.GuestHandoff, error)
 	Activate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
 	Deactivate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
 }
@@ -94,6 +95,7 @@ func New(o Options) *Server {
 		{"GET " + api.RouteStatus, AccessRead, s.status},
 		{"GET " + api.RouteVolumes, AccessRead, s.volumes},
 		{"GET " + api.RouteGuests, AccessRead, s.guests},
+		{"GET " + api.RouteHandoff, AccessRead, s.handoff},
 		{"GET " + api.RouteCommands, AccessRead, s.commands},
 		{"GET " + api.RouteCommand, AccessRead, s.command},
 		{"GET " + api.RouteHooks, AccessRead, s.hooks},

@@ -11,6 +11,8 @@ import (
 type HoldChange struct {
 	Put    []model.Hold // inserted or replaced
 	Delete []model.Hold // by owner and volume
+	// Steps of live migrations that come with it.
+	Steps []model.HandoffStep
 }
 
 // Holds returns every hold, of this boot and of earlier ones.
@@ -80,5 +82,5 @@ func changeHolds(ctx context.Context, tx *sql.Tx, change HoldChange) error {
 			}
 		}
 	}
-	return nil
+	return addSteps(ctx, tx, change.Steps)
 }

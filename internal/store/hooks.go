@@ -119,6 +119,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (more bool, err err
 		for _, q := range []string{
 			`DELETE FROM command WHERE id IN (SELECT id FROM command WHERE created_ms < ? AND state IN ('COMPLETED', 'FAILED') LIMIT ?)`,
 			`DELETE FROM hook_call WHERE id IN (SELECT id FROM hook_call WHERE received_ms < ? AND verdict <> 'running' LIMIT ?)`,
+			`DELETE FROM handoff_step WHERE id IN (SELECT id FROM handoff_step WHERE at_ms < ? LIMIT ?)`,
 		} {
 			res, err := tx.ExecContext(ctx, q, before.UnixMilli(), batch)
 			if err != nil {

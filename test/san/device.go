@@ -136,7 +136,7 @@ func (s *SAN) link(h *hostState, vg *vgState, l layer, d *device) error {
 		return err
 	}
 	links := s.links(h.Name, name, d)
-	links[filepath.Join(dir, "dev", dm)] = filepath.Join("../../../luns", vg.Name, l.lv.UUID)
+	links[filepath.Join(dir, "dev", dm)] = dataLink(vg, l.lv)
 	for path, target := range links {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
@@ -146,6 +146,21 @@ func (s *SAN) link(h *hostState, vg *vgState, l layer, d *device) error {
 		}
 	}
 	return nil
+}
+
+// dataLink is where a device node leads: to the data of an LV.
+func dataLink(vg *vgState, lv *lvState) string {
+	return filepath.Join("../../../luns", vg.Name, lv.UUID)
+}
+
+// relink lets a device node lead elsewhere; nowhere is how a device whose table gives
+// errors looks to whoever opens it. (The real one can be opened, and fails then.)
+func (s *SAN) relink(h *hostState, d *device, target string) error {
+	node := filepath.Join(s.hostDir(h.Name), "dev", "dm-"+strconv.Itoa(d.Minor))
+	if err := os.Remove(node); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(target, node)
 }
 
 // links are udev's names of a device; hidden LVs and layers have only some of them.

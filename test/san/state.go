@@ -57,6 +57,8 @@ type device struct {
 	VG, LV   string // LV name
 	ReadOnly bool
 	Held     int // opens by other devices or daemons
+	// Error: its table is one of the error target; nothing can be read or written.
+	Error bool
 }
 
 type vgState struct {

@@ -21,7 +21,7 @@ func (c *cli) migrate(ctx context.Context, args []string) error {
 	flags.SetOutput(io.Discard)
 	for name, option := range map[string]*bool{
 		"offline": &o.Offline, "suspend": &o.Suspend, "copy-storage-all": &o.CopyStorageAll, "persistent": &o.Persistent,
-		"undefinesource": &o.UndefineSource, "postcopy": &o.PostCopy, "p2p": &o.P2P, "tunnelled": &o.Tunnelled,
+		"undefinesource": &o.UndefineSource, "postcopy": &o.PostCopy, "unsafe": &o.Unsafe, "p2p": &o.P2P, "tunnelled": &o.Tunnelled,
 	} {
 		flags.BoolVar(option, name, false, "")
 	}
