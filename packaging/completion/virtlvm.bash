@@ -53,6 +53,8 @@ _virtlvm() {
 		' check') path='check' ;;
 		' volumes') path='volumes' ;;
 		' guests') path='guests' ;;
+		' guest') path='guest' ;;
+		'guest handoff') path='guest/handoff' ;;
 		' commands') path='commands' ;;
 		'commands --limit') value=$word ;;
 		' command') path='command' ;;
@@ -91,12 +93,14 @@ _virtlvm() {
 	else
 		case "$path $count" in
 		'volumes 0') kind='group' ;;
+		'guest/handoff 0') kind='guest' ;;
+		'guest 0') candidates='handoff' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status check volumes guests commands command hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status check volumes guests guest commands command hooks activate deactivate peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then
