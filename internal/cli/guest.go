@@ -55,10 +55,10 @@ func sideRows(side model.Side, s api.HandoffSide) [][]string {
 	for _, t := range s.Steps {
 		rows = append(rows, row(t.At.Local().Format("2006-01-02 15:04:05.000"), t.Step, t.Detail))
 	}
-	switch {
-	case s.State == api.HandoffUnknown:
+	switch s.State {
+	case api.HandoffUnknown:
 		rows = append(rows, row("", s.State, s.Problem))
-	case s.State == api.HandoffUnseen:
+	case api.HandoffUnseen:
 		rows = append(rows, row("", s.State, "virtlvmd did not run then"))
 	}
 	if s.Ahead.Abs() > time.Second {

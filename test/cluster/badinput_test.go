@@ -35,7 +35,7 @@ func TestLentVolumesThatDoNotMatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, a, b := two(t)
-			c.Tamper = func(path string, answer any) (any, error) {
+			c.Tamper = func(_ string, answer any) (any, error) {
 				if lent, ok := answer.(api.LendAnswer); ok {
 					tt.change(&lent)
 					return lent, nil

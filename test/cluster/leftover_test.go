@@ -32,10 +32,10 @@ func problem(t *testing.T, h *Host, text string) {
 	}, time.Minute, 20*time.Millisecond, "%q in %v", text, h.Engine().Status(ctx).Problems)
 }
 
-// target of a volume's table on a host, such as "linear".
-func target(t *testing.T, h *Host, lv string) string {
+// target of the table of vm1's volume on a host, such as "linear".
+func target(t *testing.T, h *Host) string {
 	t.Helper()
-	out, err := h.Run("dmsetup", "table", "vg_san-"+lv)
+	out, err := h.Run("dmsetup", "table", "vg_san-vm1")
 	if err != nil {
 		return "none"
 	}
@@ -77,16 +77,16 @@ func TestLeftOverIsIsolated(t *testing.T) {
 	require.NoError(t, a.Virt.Start(ctx, "vm2"))
 	leftOver(t, a, b)
 	problem(t, a, isHere+", cut off from its volumes: run 'virsh destroy vm1' on kvm-a, never 'virsh resume'")
-	assert.Equal(t, "error", target(t, a, "vm1"))
+	assert.Equal(t, "error", target(t, a))
 	assert.False(t, canWrite(a, "vm1"))
-	assert.Equal(t, "linear", target(t, b, "vm1"))
+	assert.Equal(t, "linear", target(t, b))
 	assert.True(t, canWrite(b, "vm1"))
 	assert.True(t, canWrite(a, "vm2"), "nobody else's")
 	assert.Equal(t, "sh sh", a.Mode("vm1")+" "+b.Mode("vm1"))
 
 	// It lasts, and is done once.
 	a.StopDaemon()
-	assert.Equal(t, "error", target(t, a, "vm1"))
+	assert.Equal(t, "error", target(t, a))
 	a.StartDaemon()
 	problem(t, a, isHere+", cut off from its volumes")
 	assert.Equal(t, 1, cutOffs(t, a))
@@ -101,10 +101,10 @@ func TestLeftOverIsIsolated(t *testing.T) {
 	require.NoError(t, a.Virt.Destroy(ctx, "vm1"))
 	ends(t, a, "un")
 	ends(t, b, "ex")
-	assert.Equal(t, "none", target(t, a, "vm1"))
+	assert.Equal(t, "none", target(t, a))
 	require.NoError(t, fakevirt.Migrate(ctx, b.Virt, a.Virt, "vm1", fakevirt.MigrateOptions{}))
 	ends(t, a, "ex")
-	assert.Equal(t, "linear", target(t, a, "vm1"))
+	assert.Equal(t, "linear", target(t, a))
 	assert.True(t, canWrite(a, "vm1"))
 	require.Eventually(t, func() bool {
 		a.Engine().Kick()
@@ -122,7 +122,7 @@ func TestIsolatedLeftOverStaysSo(t *testing.T) {
 	require.NoError(t, b.Virt.Destroy(ctx, "vm1"))
 	ends(t, b, "un")
 	problem(t, a, "guest vm1 ran on kvm-b and does not now; what its migration left over here is out of date and cut off from its volumes: run 'virsh destroy vm1' on kvm-a, and start it anew")
-	assert.Equal(t, "error", target(t, a, "vm1"))
+	assert.Equal(t, "error", target(t, a))
 	require.NoError(t, a.Virt.Destroy(ctx, "vm1"))
 	ends(t, a, "un")
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
@@ -167,7 +167,7 @@ func TestLeftOverIsLeftAlone(t *testing.T) {
 		require.NoError(t, a.Virt.Start(ctx, "vm1"))
 		leftOver(t, a, b)
 		problem(t, a, isHere+" that cannot be cut off from its volumes (vg_san/vm1 is not cut off: its device is not linear but striped): run 'virsh destroy vm1'")
-		assert.Equal(t, "striped", target(t, a, "vm1"))
+		assert.Equal(t, "striped", target(t, a))
 	})
 	t.Run("where dmsetup fails", func(t *testing.T) {
 		c, a, b := two(t)
@@ -175,10 +175,10 @@ func TestLeftOverIsLeftAlone(t *testing.T) {
 		id := fault(t, c, san.Fault{Kind: san.FaultExit, Tool: "dmsetup", Match: "wipe_table", Stderr: "device-mapper: reload ioctl on vg_san-vm1 (253:0) failed: Device or resource busy\nCommand failed.\n"})
 		leftOver(t, a, b)
 		problem(t, a, "that cannot be cut off from its volumes (vg_san/vm1 is not cut off: ")
-		assert.Equal(t, "linear", target(t, a, "vm1"))
+		assert.Equal(t, "linear", target(t, a))
 		require.NoError(t, c.SAN.ClearFaults(id))
 		problem(t, a, isHere+", cut off from its volumes")
-		assert.Equal(t, "error", target(t, a, "vm1"))
+		assert.Equal(t, "error", target(t, a))
 	})
 }
 

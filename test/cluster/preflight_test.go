@@ -12,18 +12,18 @@ import (
 	"virtlvm/test/san"
 )
 
-// guestOf is what `virtlvm guests` says of a guest.
-func guestOf(t *testing.T, h *Host, name string) api.Guest {
+// guestOf is what `virtlvm guests` says of vm1.
+func guestOf(t *testing.T, h *Host) api.Guest {
 	t.Helper()
 	all, err := h.Engine().ListGuests(ctx)
 	require.NoError(t, err)
 	for _, g := range all {
-		if g.Name == name {
+		if g.Name == "vm1" {
 			assert.Equal(t, len(g.CannotMigrate) == 0, g.CanMigrate)
 			return g
 		}
 	}
-	require.Fail(t, "no such guest", name)
+	require.Fail(t, "no guest vm1")
 	return api.Guest{}
 }
 
@@ -103,11 +103,11 @@ func TestCanMigrate(t *testing.T) {
 			require.NoError(t, a.Virt.Start(ctx, "vm1"))
 			settled(t, a)
 			if tt.after != nil {
-				assert.Empty(t, guestOf(t, a, "vm1").CannotMigrate)
+				assert.Empty(t, guestOf(t, a).CannotMigrate)
 				out, err := a.Run(tt.after...)
 				require.NoError(t, err, out)
 			}
-			assert.Equal(t, tt.want, strings.Join(guestOf(t, a, "vm1").CannotMigrate, "; "))
+			assert.Equal(t, tt.want, strings.Join(guestOf(t, a).CannotMigrate, "; "))
 			err = fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{})
 			if tt.want == "" {
 				require.NoError(t, err)
@@ -130,21 +130,21 @@ func TestCannotMigrateMeanwhile(t *testing.T) {
 	_, a, b := two(t)
 	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
 		if s == fakevirt.StepPerforming {
-			assert.Equal(t, []string{"it is being migrated to kvm-b"}, guestOf(t, a, "vm1").CannotMigrate)
-			assert.Equal(t, []string{"it is being migrated to here from kvm-a"}, guestOf(t, b, "vm1").CannotMigrate)
+			assert.Equal(t, []string{"it is being migrated to kvm-b"}, guestOf(t, a).CannotMigrate)
+			assert.Equal(t, []string{"it is being migrated to here from kvm-a"}, guestOf(t, b).CannotMigrate)
 		}
 		return nil
 	}}))
 	ends(t, b, "ex")
-	assert.True(t, guestOf(t, b, "vm1").CanMigrate)
+	assert.True(t, guestOf(t, b).CanMigrate)
 
 	// No host to go to, and a volume that is not as it should be.
 	b.others = func() []string { return nil }
-	assert.Equal(t, []string{"virtlvm knows no other host; see 'virtlvm peer test'"}, guestOf(t, b, "vm1").CannotMigrate)
+	assert.Equal(t, []string{"virtlvm knows no other host; see 'virtlvm peer test'"}, guestOf(t, b).CannotMigrate)
 	b.others = func() []string { return []string{"kvm-a"} }
 	_, err := b.Run("lvchange", "-asy", "vg_san/vm1")
 	require.NoError(t, err)
-	assert.Equal(t, []string{"vg_san/vm1 should be ex and is sh"}, guestOf(t, b, "vm1").CannotMigrate)
+	assert.Equal(t, []string{"vg_san/vm1 should be ex and is sh"}, guestOf(t, b).CannotMigrate)
 	require.NoError(t, b.Virt.Destroy(ctx, "vm1"))
 	g, err := b.Engine().ListGuests(ctx)
 	require.NoError(t, err)
@@ -155,18 +155,18 @@ func TestCannotMigrateMeanwhile(t *testing.T) {
 func TestPreflightAsksLVMOnce(t *testing.T) {
 	c, a, _ := two(t)
 	settled(t, a)
-	assert.True(t, guestOf(t, a, "vm1").CanMigrate)
+	assert.True(t, guestOf(t, a).CanMigrate)
 	id := fault(t, c, san.Fault{Kind: san.FaultMissing, Tool: "lvs"})
 	for range 3 {
-		assert.True(t, guestOf(t, a, "vm1").CanMigrate)
+		assert.True(t, guestOf(t, a).CanMigrate)
 	}
 	_, err := c.SAN.AddLV("vg_san", san.LVSpec{Name: "other"})
 	require.NoError(t, err)
 	_, err = a.Run("lvchange", "-aey", "vg_san/other")
 	require.NoError(t, err)
-	why := guestOf(t, a, "vm1").CannotMigrate
+	why := guestOf(t, a).CannotMigrate
 	require.Len(t, why, 1, "unknown is not yes")
 	assert.Contains(t, why[0], "it cannot be told whether LVM can share its volumes: cannot read volume group vg_san")
 	require.NoError(t, c.SAN.ClearFaults(id))
-	assert.True(t, guestOf(t, a, "vm1").CanMigrate)
+	assert.True(t, guestOf(t, a).CanMigrate)
 }
