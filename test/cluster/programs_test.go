@@ -45,7 +45,7 @@ func atMost(t *testing.T, h *Host, op string, most map[string]int) {
 		}
 		ran := map[string]int{}
 		for _, c := range commands {
-			if c.HookCall == call.ID {
+			if c.HookCall == call.ID && c.Kind != "peer call" { // that runs nothing here
 				ran[c.Argv[0]]++
 			}
 		}
