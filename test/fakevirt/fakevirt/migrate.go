@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -47,7 +48,25 @@ func (c *cli) migrate(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if c.step != "" {
+		o.Step = func(s fakevirt.Step) error { return c.afterStep(ctx, s) }
+	}
 	return fakevirt.Migrate(ctx, c.host, dst, names[0], o)
+}
+
+// afterStep runs the program for the steps.
+func (c *cli) afterStep(ctx context.Context, s fakevirt.Step) error {
+	cmd := exec.CommandContext(ctx, c.step, string(s))
+	cmd.Stdout = c.stdout
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() == 1:
+		return fakevirt.ErrAborted
+	case errors.As(err, &exit) && exit.ExitCode() == 2:
+		return fakevirt.ErrHostGone
+	}
+	return err
 }
 
 // peer is the host that a connection URI names.
