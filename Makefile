@@ -55,7 +55,7 @@ setup:
 # GORACE: else each program run by a test waits a second at its end.
 .PHONY: test
 test: setup
-	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 5m ./...
+	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 10m ./...
 
 # BENCHFLAGS=-short measures less, in 20 s. Without xmllint the bash hook reads XML with sed.
 .PHONY: bench
