@@ -164,9 +164,10 @@ func TestPreflightAsksLVMOnce(t *testing.T) {
 	require.NoError(t, err)
 	_, err = a.Run("lvchange", "-aey", "vg_san/other")
 	require.NoError(t, err)
+	// A look in the background may have found that lvs is missing, too.
 	why := guestOf(t, a).CannotMigrate
-	require.Len(t, why, 1, "unknown is not yes")
-	assert.Contains(t, why[0], "it cannot be told whether LVM can share its volumes: cannot read volume group vg_san")
+	require.NotEmpty(t, why, "unknown is not yes")
+	assert.Contains(t, strings.Join(why, "; "), "it cannot be told whether LVM can share its volumes: cannot read volume group vg_san")
 	require.NoError(t, c.SAN.ClearFaults(id))
 	assert.True(t, guestOf(t, a).CanMigrate)
 }
