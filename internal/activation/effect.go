@@ -86,8 +86,9 @@ func (r Recorder) Run(ctx context.Context, cmd run.Cmd) (run.Result, error) {
 
 // effect is a command that changes something, from its intent to its result.
 type effect struct {
-	id  int64 // 0: the journal could not take it
-	vg  string
+	id      int64 // 0: the journal could not take it
+	vg      string
+	targets []model.Volume
 	res run.Result
 	err error // typed, see lvm.Classify
 }
@@ -105,7 +106,7 @@ const (
 // has run.
 func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets []model.Volume, change store.HoldChange, need must) (*effect, error) {
 	c := causeOf(ctx)
-	e := &effect{vg: targets[0].VG}
+	e := &effect{vg: targets[0].VG, targets: targets}
 	var err error
 	e.id, err = m.Journal.Begin(ctx, store.Intent{
 		Kind: kind, Argv: cmd.Argv(), Targets: targets, HookCall: c.hookCall, Cause: c.text, BootID: m.BootID,
@@ -126,6 +127,7 @@ func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets [
 			}
 		}
 	}
+	m.handmade.begin(targets)
 	began := m.Now()
 	res, rerr := m.Runner.Run(ctx, cmd)
 	e.res, e.err = res, lvm.Classify(cmd, res, rerr)
@@ -134,6 +136,7 @@ func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets [
 		m.markStuck(e.vg, te, began)
 		go func() { // then its row is resolved by looking
 			<-te.Done
+			m.handmade.end(targets)
 			m.setOwn(e.id, false)
 			m.Kick()
 		}()
@@ -152,6 +155,9 @@ func (e *effect) timedOut() bool {
 // conclude writes what came of an effect. done: the volumes are as wanted, whatever the
 // exit code said.
 func (m *Manager) conclude(ctx context.Context, e *effect, done bool, outcome string) {
+	if !e.timedOut() {
+		m.handmade.end(e.targets)
+	}
 	r := store.Result{State: model.StateFailed, ExitCode: e.res.ExitCode, Stderr: clip(string(e.res.Stderr)), Outcome: outcome}
 	if e.err != nil {
 		r.Error = e.err.Error()

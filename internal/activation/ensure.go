@@ -124,6 +124,7 @@ func (j job) due() bool {
 func (m *Manager) settle(ctx context.Context, jobs []job) {
 	var change store.HoldChange
 	m.mu.Lock()
+	m.settleRetained(jobs, &change)
 	for _, j := range jobs {
 		if j.want == model.ModeOff && !j.done() {
 			continue

@@ -96,6 +96,7 @@ type Settings struct {
 	LockstartRetry time.Duration
 	JournalKeep    time.Duration
 	BreakGlass     func() bool
+	Retain         bool // a guest's exclusive volumes stay so after it has ended
 }
 
 // startGrace is how long a start that was answered may take to become a QEMU, and a QEMU
@@ -133,6 +134,7 @@ type Manager struct {
 	vgs       map[string]*vgQueue
 	report    report
 	known     []lvm.VG // from the last full look
+	handmade  *handmade // what others do to our volumes
 }
 
 // New makes an engine. Load must be called before anything else.
@@ -158,6 +160,7 @@ func New(d Deps) *Manager {
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
 		report:    newReport(),
+		handmade:  newHandmade(),
 	}
 }
 

@@ -14,6 +14,7 @@ type report struct {
 	reasons  map[model.VolumeID]string // last failure of a volume
 	vgs      map[string]string         // by VG: why it cannot be worked on
 	general  map[string]string         // by topic
+	events   []api.Event               // oldest first, see Event
 }
 
 func newReport() report {

@@ -17,6 +17,7 @@ type Status struct {
 	Holds      HoldCounts   `json:"holds"`   // holds on this host by mode
 	Pending    []Unwanted   `json:"pending"` // volumes not in their wanted mode
 	Problems   []string     `json:"problems"`
+	Events     []Event      `json:"events,omitempty"` // the latest, newest first; since the daemon started
 	Spool      SpoolSummary `json:"spool"`
 }
 

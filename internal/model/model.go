@@ -126,10 +126,19 @@ const (
 // guest's uuid.
 const OwnerOperator = "operator"
 
+// OwnerRetained is the owner of a hold that nobody uses: the volume stays exclusive on this
+// host for a quick restart of its guest, or because its lock was transferred here. It gives
+// way to whoever needs the volume on this host, and to another host that asks for it while
+// it is closed. It is never taken again where somebody has taken it away.
+const OwnerRetained = "retained"
+
+// IsGuest reports whether the owner of a hold is a guest, by its uuid.
+func IsGuest(owner string) bool { return owner != OwnerOperator && owner != OwnerRetained }
+
 // Hold says: Owner needs Volume on this host.
 type Hold struct {
-	Owner  string // guest uuid, or OwnerOperator
-	Guest  string // guest name, for messages; empty for an operator
+	Owner  string // guest uuid, OwnerOperator or OwnerRetained
+	Guest  string // guest name, for messages; of a retained volume the last guest, or empty
 	Volume VolumeID
 	LockLV string // uuid of the LV whose lock protects the volume: see Volume.LockLV
 	Name   string // "vg/lv" when last seen
@@ -175,8 +184,11 @@ func (h Hold) Wanted() LockMode {
 
 // Subject names the hold's owner in messages: "guest vm1" or "an operator".
 func (h Hold) Subject() string {
-	if h.Owner == OwnerOperator {
+	switch h.Owner {
+	case OwnerOperator:
 		return "an operator"
+	case OwnerRetained:
+		return "nobody"
 	}
 	return "guest " + h.Guest
 }
@@ -221,6 +233,9 @@ type Holder struct {
 	State  HostState // of that host now
 	FreeIn int       // seconds until sanlock frees a silent host's lease; 0 if live or not known
 	Self   bool      // this host
+	// Converting: the lease names this host as owner and as shared holder, so that it is
+	// taking the lock exclusively at this moment, or failing to.
+	Converting bool
 }
 
 // Label is the holder's name in messages.

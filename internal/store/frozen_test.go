@@ -15,6 +15,9 @@ import (
 	"virtlvm/internal/model"
 )
 
+// shipped is the newest schema of a release: it and all before it must be frozen.
+const shipped = 1
+
 // frozenAt is when everything in a frozen database happened.
 var frozenAt = time.UnixMilli(1_750_000_000_000)
 
@@ -75,7 +78,7 @@ func TestFrozenDatabases(t *testing.T) {
 	for schema := 1; schema <= newest; schema++ {
 		t.Run(fmt.Sprintf("schema %d", schema), func(t *testing.T) {
 			data, err := os.ReadFile(frozen(schema))
-			if schema == newest && os.IsNotExist(err) {
+			if schema > shipped && os.IsNotExist(err) {
 				t.Skip("not shipped yet")
 			}
 			require.NoError(t, err)
