@@ -27,6 +27,7 @@ type Config struct {
 	LVM       LVM
 	Boot      Boot
 	Reconcile Reconcile
+	Locks     Locks
 	Journal   Journal
 	Log       Log
 	Peers     Peers
@@ -69,6 +70,13 @@ type Boot struct {
 // Reconcile paces the ensure loop.
 type Reconcile struct {
 	Interval time.Duration
+}
+
+// Locks says what becomes of locks.
+type Locks struct {
+	// Retain keeps a guest's exclusive volumes so after it has ended, for a quick restart,
+	// until another host asks for them.
+	Retain bool
 }
 
 // Journal bounds the database.

@@ -23,6 +23,7 @@ import (
 	"virtlvm/internal/api"
 	"virtlvm/internal/config"
 	"virtlvm/internal/guests"
+	"virtlvm/internal/locks"
 	"virtlvm/internal/peer"
 	"virtlvm/internal/server"
 	"virtlvm/internal/spool"
@@ -42,6 +43,7 @@ type Daemon struct {
 	log        *slog.Logger
 	store      *store.Store
 	engine     *activation.Manager
+	locks      *locks.Locks
 	observer   *guests.Observer
 	peers      *peer.Peers
 	host       string // this host's name among its peers
@@ -129,7 +131,7 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
-		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed,
+		Handoff: d.engine, Locks: d.locks, Peers: d.listPeers, PeerAllowed: d.peerAllowed,
 	})
 	for l, name := range listeners {
 		h := srv.HTTP(name == nameReadWrite)
@@ -151,6 +153,8 @@ func (d *Daemon) background(ctx context.Context) {
 	go d.engine.Run(ctx, interval)
 	go d.engine.StartLockspaces(ctx)
 	go d.watchSpool(ctx)
+	go d.locks.WatchHosts(ctx)
+	go d.watchDevices(ctx)
 	go d.watchdog(ctx)
 	changed := make(chan struct{}, 1)
 	go func() {

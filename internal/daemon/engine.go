@@ -15,9 +15,11 @@ import (
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/lease"
+	"virtlvm/internal/locks"
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/run"
 	"virtlvm/internal/spool"
+	"virtlvm/internal/version"
 )
 
 // newEngine wires the engine to this host.
@@ -41,10 +43,11 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Timeout: func() time.Duration { return d.config.Load().LVM.Timeout },
 	}
 	d.observer = guests.New(cfg.Paths.LibvirtRun, cfg.Paths.Proc)
-	return activation.New(activation.Deps{
+	volumes, leases := lvm.New(looks, cfg.Paths.Sys), lease.New(looks, cfg.Paths.Dev, monotonic)
+	engine := activation.New(activation.Deps{
 		Journal: d.store,
-		LVM:     lvm.New(looks, cfg.Paths.Sys),
-		Leases:  lease.New(looks, cfg.Paths.Dev, monotonic),
+		LVM:     volumes,
+		Leases:  leases,
 		Guests:  d.observer,
 		Disks: &domain.Walker{
 			Resolver:  &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
@@ -60,7 +63,12 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Alive:    run.ProcessAlive,
 		Find:     run.FindProcesses,
 		Settings: d.settings,
-	}), nil
+	})
+	d.locks = locks.New(locks.Options{
+		Engine: engine, Leases: leases, Peers: caller{d.peers}, Hints: d.store, Attr: volumes.Attr,
+		Log: d.log, Host: d.host, Version: version.Version, Now: time.Now, Monotonic: monotonic,
+	})
+	return engine, nil
 }
 
 func (d *Daemon) settings() activation.Settings {
@@ -71,6 +79,7 @@ func (d *Daemon) settings() activation.Settings {
 		BootWait:       cfg.Boot.Wait,
 		LockstartRetry: cfg.LVM.LockstartRetry,
 		JournalKeep:    cfg.Journal.Keep,
+		Retain:         cfg.Locks.Retain,
 		BreakGlass: func() bool {
 			_, err := os.Stat(cfg.Paths.BreakGlass)
 			return err == nil

@@ -5,6 +5,7 @@ package model
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // LockMode is the mode of an LV lock (lvmlockd) on one host.
@@ -244,6 +245,28 @@ func (h Holder) Label() string {
 		return fmt.Sprintf("host_id %d", h.HostID)
 	}
 	return h.Host
+}
+
+// Text says how, by whom and until when a volume is held, as in "exclusively by kvm-a".
+func (h Holder) Text(now time.Time) string {
+	mode := "exclusively"
+	if h.Mode == ModeSH {
+		mode = "shared"
+	}
+	text := fmt.Sprintf("%s by %s", mode, h.Label())
+	switch h.State {
+	case HostLive:
+		return text
+	case HostUnknown:
+		return text + ", a host that sanlock here has not watched for long enough to know whether it lives: try again in a minute"
+	case HostFail, HostDead:
+	}
+	text += fmt.Sprintf(", a host that is not renewing its leases (sanlock: %s)", h.State)
+	if h.FreeIn > 0 {
+		in := time.Duration(h.FreeIn) * time.Second
+		text += fmt.Sprintf("; sanlock frees it in about %s, at %s: try again then", in, now.Add(in).Format("15:04:05"))
+	}
+	return text
 }
 
 // HostState is sanlock's view of another host.

@@ -45,6 +45,8 @@ type Options struct {
 	PeerAllowed func(ctx context.Context, name string) error
 	// Handoff answers other hosts; nil: none is answered.
 	Handoff Handoff
+	// Locks is the cluster lock manager; nil: there is none.
+	Locks Locks
 	Log     *slog.Logger
 }
 
@@ -99,7 +101,8 @@ func New(o Options) *Server {
 		{"POST " + api.RouteActivate, AccessWrite, s.activate},
 		{"POST " + api.RouteDeactivate, AccessWrite, s.deactivate},
 	}
-	for _, r := range append(routes, s.handoffRoutes()...) {
+	routes = append(append(routes, s.handoffRoutes()...), s.lockRoutes()...)
+	for _, r := range routes {
 		s.mux.HandleFunc(r.pattern, s.guard(r.access, r.handle))
 	}
 	s.mux.HandleFunc("/", s.guard(AccessAny, func(r *http.Request) (any, error) {

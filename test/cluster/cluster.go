@@ -24,6 +24,7 @@ import (
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/lease"
+	"virtlvm/internal/locks"
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/run"
 	"virtlvm/internal/store"
@@ -61,8 +62,11 @@ type Host struct {
 	// orphan is a command of an earlier daemon that still runs, nil when there is none.
 	orphan func() []string
 	glass  atomic.Bool
+	retain atomic.Bool   // [locks] release = "retain"
+	ahead  time.Duration // its clock
 	mu     sync.Mutex
 	engine *activation.Manager // nil: the daemon is down
+	locks  *locks.Locks
 	store  *store.Store
 	stop   context.CancelFunc
 	done   chan struct{}
@@ -140,10 +144,11 @@ func (h *Host) StartDaemon() {
 	runner := h.LVM.Runner()
 	looks := activation.Recorder{Runner: runner, Now: h.c.Now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
 	observer := guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc"))
+	volumes, leases := lvm.New(looks, h.LVM.SysDir()), lease.New(looks, "/dev", h.uptime)
 	m := activation.New(activation.Deps{
 		Journal: h.store, Peers: peers{h},
-		LVM:    lvm.New(looks, h.LVM.SysDir()),
-		Leases: lease.New(looks, "/dev", h.uptime),
+		LVM:    volumes,
+		Leases: leases,
 		Guests: observer,
 		Disks: &domain.Walker{
 			Resolver:  &domain.Resolver{Root: h.dir, PoolDirs: []string{"/etc/libvirt/storage"}},
@@ -165,9 +170,13 @@ func (h *Host) StartDaemon() {
 		Settings: func() activation.Settings {
 			return activation.Settings{
 				Scope: h.scope, CommandTimeout: h.timeout, LockstartRetry: 50 * time.Millisecond,
-				JournalKeep: time.Hour, BreakGlass: h.glass.Load,
+				JournalKeep: time.Hour, BreakGlass: h.glass.Load, Retain: h.retain.Load(),
 			}
 		},
+	})
+	h.locks = locks.New(locks.Options{
+		Engine: m, Leases: leases, Peers: peers{h}, Hints: h.store, Attr: volumes.Attr,
+		Log: slog.New(slog.NewTextHandler(h.log, nil)), Host: h.Name, Version: "1.2.3", Now: h.c.Now, Monotonic: h.uptime,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	h.engine, h.stop, h.done = m, stop, make(chan struct{})
@@ -203,6 +212,14 @@ func (h *Host) Engine() *activation.Manager {
 	defer h.mu.Unlock()
 	require.NotNil(h.c.T, h.engine, "the daemon of %s is down", h.Name)
 	return h.engine
+}
+
+// Locks is the lock manager of the running daemon.
+func (h *Host) Locks() *locks.Locks {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.NotNil(h.c.T, h.engine, "the daemon of %s is down", h.Name)
+	return h.locks
 }
 
 // Store of the running daemon.
