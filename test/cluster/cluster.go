@@ -40,9 +40,9 @@ type Cluster struct {
 	T     *testing.T
 	SAN   *san.SAN
 	Hosts map[string]*Host
-	// Cut says whether a call between two hosts is lost; nil: none is.
-	Cut  func(from, to, path string) bool
-	skew atomic.Int64 // nanoseconds that the clock runs ahead
+	// Cut says whether a call between two hosts is lost, Lost whether its answer is; nil: none.
+	Cut, Lost func(from, to, path string) bool
+	skew      atomic.Int64 // nanoseconds that the clock runs ahead
 }
 
 // Host is one host: its libvirt, and its daemon's engine while that runs.

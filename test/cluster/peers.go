@@ -31,6 +31,9 @@ func (p peers) Call(ctx context.Context, host, path string, in, out any) error {
 	if path == api.RoutePeerHello {
 		answer, err = api.Hello{Version: api.Version{Version: "1.2.4", Host: host}, Now: p.from.c.Now().Add(to.ahead)}, nil
 	}
+	if lost := p.from.c.Lost; lost != nil && lost(p.from.Name, host, path) {
+		return api.NewError(api.KindUnknown, host+" may or may not have done it")
+	}
 	if err != nil {
 		return api.NewError(api.KindOf(err), err.Error())
 	}
