@@ -169,6 +169,18 @@ func answerOf(route string) any {
 		return &[]api.HookRecord{}
 	case api.RoutePeers:
 		return &api.Peers{}
+	case api.RouteLock:
+		return &api.Lock{}
+	case api.RouteLocks:
+		return &[]api.Lock{}
+	case api.RouteStale:
+		return &[]api.StaleHint{}
+	case api.RouteWhere:
+		return &api.Endpoint{}
+	case api.RouteTransfer:
+		return &api.TransferResult{}
+	case api.RouteHosts:
+		return &[]api.Host{}
 	case api.RouteActivate, api.RouteDeactivate:
 		return &api.Command{}
 	}

@@ -77,6 +77,12 @@ func (p *program) status(s api.Status) error {
 			p.printf("- %s\n", line(problem))
 		}
 	}
+	if len(s.Events) > 0 {
+		p.printf("\nEVENTS (noticed, not done by virtlvm)\n")
+		for _, e := range s.Events {
+			p.printf("- %s %s\n", stamp(e.At), line(e.Text))
+		}
+	}
 	return nil
 }
 

@@ -127,7 +127,7 @@ func Default() *Config {
 		Log:       Log{Level: slog.LevelInfo},
 		Peers: Peers{
 			Discover: true, Hosts: map[string]string{}, SSHDir: "/etc/virtlvm/ssh",
-			ConnectTimeout: 5 * time.Second, CallTimeout: 15 * time.Second, Parallel: 16,
+			ConnectTimeout: 5 * time.Second, CallTimeout: 15 * time.Second, Parallel: 64,
 		},
 		Paths: Paths{
 			StateDir:    "/var/lib/virtlvm",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -144,11 +143,12 @@ func (r *round) impostor(name string, hostID int) error {
 // host that does not know its own.
 func whichHost(vg string, hosts map[int]lease.Host, name string, hostID int) error {
 	var ids []int
-	for _, id := range slices.Sorted(maps.Keys(hosts)) {
-		if h := hosts[id]; h.Name == name && h.State != model.HostDead {
+	for id, h := range hosts {
+		if h.Name == name && h.State != model.HostDead {
 			ids = append(ids, id)
 		}
 	}
+	slices.Sort(ids)
 	switch {
 	case len(ids) > 1:
 		return refused(api.KindLocking, "two hosts in the lockspace of %s are called %s (host_id %d and %d); give each its own our_host_name in /etc/sanlock/sanlock.conf", vg, name, ids[0], ids[1])

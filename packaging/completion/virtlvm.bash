@@ -52,6 +52,14 @@ _virtlvm() {
 		' status') path='status' ;;
 		' volumes') path='volumes' ;;
 		' guests') path='guests' ;;
+		' locks') path='locks' ;;
+		' lock') path='lock' ;;
+		'lock show') path='lock/show' ;;
+		'lock transfer') path='lock/transfer' ;;
+		'lock/transfer --to' | 'lock/transfer --guest') value=$word ;;
+		'lock where') path='lock/where' ;;
+		'lock/where --op' | 'lock/where --on') value=$word ;;
+		' hosts') path='hosts' ;;
 		' commands') path='commands' ;;
 		'commands --limit') value=$word ;;
 		' command') path='command' ;;
@@ -77,10 +85,14 @@ _virtlvm() {
 		case $value in
 		--socket) kind='file' ;;
 		--guest) kind='guest' ;;
+		--guest) kind='guest' ;;
 		esac
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
+		locks) candidates+=' --cluster --stale' ;;
+		lock/transfer) candidates+=' --to --guest --wait' ;;
+		lock/where) candidates+=' --op --on' ;;
 		commands) candidates+=' --limit' ;;
 		hooks) candidates+=' --limit --guest' ;;
 		activate) candidates+=' --shared' ;;
@@ -89,12 +101,17 @@ _virtlvm() {
 	else
 		case "$path $count" in
 		'volumes 0') kind='group' ;;
+		'locks 0') kind='group' ;;
+		'lock/show 0') kind='volume' ;;
+		'lock/transfer 0') kind='volume' ;;
+		'lock/where 0') kind='volume' ;;
+		'lock 0') candidates='show transfer where' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status volumes guests commands command hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status volumes guests locks lock hosts commands command hooks activate deactivate peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then
