@@ -2,6 +2,7 @@ package activation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -47,7 +48,12 @@ func (m *Manager) askRelease(ctx context.Context, needs []model.Need, refused er
 			err := m.Peers.Call(short, h.Host, api.RoutePeerRelease, api.ReleaseRequest{Volume: v.Name(), VGUUID: v.ID.VG, LVUUID: v.ID.LV}, &answer)
 			cancel()
 			if err != nil {
-				return api.NewError(api.KindHeld, fmt.Sprintf("%v (%s was asked for it: %v)", refused, h.Host, err))
+				why := err.Error()
+				var said *api.Error // what a peer has answered, without its name
+				if errors.As(err, &said) {
+					why = said.Message
+				}
+				return api.NewError(api.KindHeld, fmt.Sprintf("%v (%s was asked for it: %s)", refused, h.Host, why))
 			}
 			asked = true
 		}
