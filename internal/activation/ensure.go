@@ -107,12 +107,15 @@ func (m *Manager) jobs(vg string, now local) []job {
 func (j job) done() bool { return j.have.Is(j.want) }
 
 // due: a start that is still being decided takes its locks by itself, and one that never
-// became a QEMU gets none.
+// became a QEMU gets none, nor does a hold for nobody.
 func (j job) due() bool {
 	if j.want == model.ModeOff {
 		return true
 	}
 	for _, h := range j.holds {
+		if h.Owner == model.OwnerRetained {
+			continue // never taken again
+		}
 		if h.Phase != model.PhaseEnding && (h.Attempt.Seen || h.Owner == model.OwnerOperator) {
 			return true
 		}

@@ -100,7 +100,7 @@ func (m *Manager) GiveUp(ctx context.Context, req api.ReleaseRequest) (api.Relea
 	if err := m.mustBeClosed(ctx, v); err != nil {
 		return api.ReleaseAnswer{}, err
 	}
-	m.end(ctx, func(h model.Hold) bool { return h.Volume == v.ID && !model.IsGuest(h.Owner) })
+	m.end(ctx, func(h model.Hold) bool { return h.Volume == v.ID && idle(h) })
 	m.ensureLocked(ctx, v.VG)
 	if now, err = m.look(ctx); err == nil && !now.ofVolume(v).Is(model.ModeOff) {
 		err = m.notOff(v, now)
@@ -123,6 +123,11 @@ func (m *Manager) volumeOf(ctx context.Context, name, vgUUID, lvUUID string) (mo
 	return v, err
 }
 
+// idle: an operator's hold, or one for nobody; both end when an operator says so.
+func idle(h model.Hold) bool {
+	return h.Owner == model.OwnerOperator || h.Owner == model.OwnerRetained
+}
+
 // releasable is the hold under which a volume may be given up, or why it may not.
 func (m *Manager) releasable(v model.Volume, a model.Actual, operator bool) (hold model.Hold, err error) {
 	m.mu.Lock()
@@ -137,6 +142,9 @@ func (m *Manager) releasable(v model.Volume, a model.Actual, operator bool) (hol
 		case h.Owner == model.OwnerOperator:
 			return h, api.NewError(api.KindHeld, fmt.Sprintf("%s was activated on %s by an operator; 'virtlvm deactivate %s' there, or 'virtlvm lock transfer', gives it up", v.Name(), m.Host, v.Name()))
 		default:
+			if !model.IsGuest(h.Owner) {
+				return h, api.NewError(api.KindInUse, fmt.Sprintf("%s is used on %s by %s", v.Name(), m.Host, h.Subject()))
+			}
 			return h, api.NewError(api.KindInUse, fmt.Sprintf("%s is used on %s by guest %s; stop or migrate that guest", v.Name(), m.Host, show(h.Guest)))
 		}
 		ours, hold = true, h

@@ -48,7 +48,7 @@ func (m *Manager) Deactivate(ctx context.Context, req api.VolumeRequest, by stri
 		if err := m.deactivatable(ctx, v); err != nil {
 			return "", err
 		}
-		m.end(ctx, func(h model.Hold) bool { return !model.IsGuest(h.Owner) && h.Volume == v.ID })
+		m.end(ctx, func(h model.Hold) bool { return h.Volume == v.ID && idle(h) })
 		m.ensureVG(ctx, v.VG)
 		now, err := m.look(ctx)
 		if err != nil {
@@ -69,7 +69,7 @@ func (m *Manager) deactivatable(ctx context.Context, v model.Volume) error {
 		if h.Volume != v.ID {
 			continue
 		}
-		if !model.IsGuest(h.Owner) || h.Phase == model.PhaseEnding {
+		if idle(h) || h.Phase == model.PhaseEnding {
 			mine = true
 		} else {
 			guest = h.Guest

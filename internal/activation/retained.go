@@ -1,7 +1,12 @@
 package activation
 
 import (
+	"context"
+	"strings"
+	"time"
+
 	"virtlvm/internal/model"
+	"virtlvm/internal/run"
 	"virtlvm/internal/store"
 )
 
@@ -49,3 +54,31 @@ func (m *Manager) settleRetained(jobs []job, change *store.HoldChange) {
 		}
 	}
 }
+
+// ShutDown gives up what is retained, where the host goes down: the lockspaces cannot stop
+// while a volume is active, and other hosts would have to wait until sanlock frees it.
+// systemd tells; without it nothing is done.
+func (m *Manager) ShutDown(ctx context.Context) {
+	retained := func(h model.Hold) bool { return h.Owner == model.OwnerRetained }
+	some := false
+	m.mu.Lock()
+	for _, h := range m.holds {
+		some = some || retained(h)
+	}
+	m.mu.Unlock()
+	if !some {
+		return
+	}
+	// Its exit code is not 0 unless the host is up and well.
+	res, _ := m.Runner.Run(ctx, run.Cmd{Name: "systemctl", Args: []string{"is-system-running"}, Timeout: systemctlPatience})
+	if strings.TrimSpace(string(res.Stdout)) != "stopping" {
+		return
+	}
+	m.Log.Info("the host goes down: what is retained is given up")
+	m.end(ctx, retained)
+	for _, vg := range m.heldVGs(model.OwnerRetained) {
+		m.ensureVG(ctx, vg)
+	}
+}
+
+const systemctlPatience = 3 * time.Second

@@ -59,6 +59,9 @@ func (m *Manager) Status(ctx context.Context) api.Status {
 // countHolds must be called with m.mu held.
 func (m *Manager) countHolds() (n api.HoldCounts) {
 	for _, h := range m.holds {
+		if h.Owner == model.OwnerRetained && h.Phase == model.PhaseHeld {
+			n.Retained++
+		}
 		switch h.Wanted() {
 		case model.ModeEX:
 			n.Exclusive++

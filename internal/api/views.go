@@ -32,6 +32,7 @@ type HoldCounts struct {
 	Exclusive int `json:"exclusive"`
 	Shared    int `json:"shared"`
 	Ending    int `json:"ending"`
+	Retained  int `json:"retained,omitempty"` // of the exclusive ones: used by nobody
 }
 
 // Unwanted is a volume whose actual state is not the wanted one.

@@ -58,7 +58,11 @@ func (p *program) status(s api.Status) error {
 	p.field("database", s.Database)
 	p.field("locks", s.Lockd)
 	p.field("guests", fmt.Sprintf("%d running", s.Guests))
-	p.field("holds", fmt.Sprintf("%d exclusive, %d shared, %d ending", s.Holds.Exclusive, s.Holds.Shared, s.Holds.Ending))
+	holds := fmt.Sprintf("%d exclusive, %d shared, %d ending", s.Holds.Exclusive, s.Holds.Shared, s.Holds.Ending)
+	if s.Holds.Retained > 0 {
+		holds += fmt.Sprintf(" (%d retained)", s.Holds.Retained)
+	}
+	p.field("holds", holds)
 	p.field("spool", fmt.Sprintf("%d waiting, %d broken", s.Spool.Waiting, s.Spool.Broken))
 
 	p.printf("\n")

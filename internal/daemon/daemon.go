@@ -185,6 +185,7 @@ func (d *Daemon) stop(cancel context.CancelFunc) error {
 	for _, s := range d.servers {
 		err = errors.Join(err, s.Shutdown(ctx))
 	}
+	d.engine.ShutDown(ctx)
 	cancel()
 	d.engine.Drain(ctx)
 	d.peers.Close()
