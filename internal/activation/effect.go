@@ -89,8 +89,8 @@ type effect struct {
 	id      int64 // 0: the journal could not take it
 	vg      string
 	targets []model.Volume
-	res run.Result
-	err error // typed, see lvm.Classify
+	res     run.Result
+	err     error // typed, see lvm.Classify
 }
 
 // must says whether an effect may go on without a journal: a release may, a start not.

@@ -130,6 +130,20 @@ func (m *Manager) ManagedVGs(ctx context.Context, only string) ([]string, error)
 	return m.scopedVGs(ctx, only)
 }
 
+// KnownVGs lists the managed volume groups as of the last full look; it runs nothing.
+func (m *Manager) KnownVGs() []string {
+	m.mu.Lock()
+	known := m.known
+	m.mu.Unlock()
+	var all []string
+	for _, vg := range known {
+		if ours, err := m.managed(vg.Name, vg.LockType); ours && err == nil {
+			all = append(all, vg.Name)
+		}
+	}
+	return all
+}
+
 // Inventory lists the volumes of a managed VG by name. LockLV and LeaseOffset are those of
 // the lock that protects each.
 func (m *Manager) Inventory(ctx context.Context, vg string) ([]model.Volume, error) {

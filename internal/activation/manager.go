@@ -133,7 +133,7 @@ type Manager struct {
 	confirmed map[string]int64
 	vgs       map[string]*vgQueue
 	report    report
-	known     []lvm.VG // from the last full look
+	known     []lvm.VG  // from the last full look
 	handmade  *handmade // what others do to our volumes
 }
 

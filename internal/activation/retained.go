@@ -2,11 +2,8 @@ package activation
 
 import (
 	"context"
-	"strings"
-	"time"
 
 	"virtlvm/internal/model"
-	"virtlvm/internal/run"
 	"virtlvm/internal/store"
 )
 
@@ -55,30 +52,22 @@ func (m *Manager) settleRetained(jobs []job, change *store.HoldChange) {
 	}
 }
 
-// ShutDown gives up what is retained, where the host goes down: the lockspaces cannot stop
-// while a volume is active, and other hosts would have to wait until sanlock frees it.
-// systemd tells; without it nothing is done.
-func (m *Manager) ShutDown(ctx context.Context) {
-	retained := func(h model.Hold) bool { return h.Owner == model.OwnerRetained }
-	some := false
+// Retained reports whether this host has volumes for nobody.
+func (m *Manager) Retained() bool {
 	m.mu.Lock()
-	for _, h := range m.holds {
-		some = some || retained(h)
+	defer m.mu.Unlock()
+	for k := range m.holds {
+		if k.owner == model.OwnerRetained {
+			return true
+		}
 	}
-	m.mu.Unlock()
-	if !some {
-		return
-	}
-	// Its exit code is not 0 unless the host is up and well.
-	res, _ := m.Runner.Run(ctx, run.Cmd{Name: "systemctl", Args: []string{"is-system-running"}, Timeout: systemctlPatience})
-	if strings.TrimSpace(string(res.Stdout)) != "stopping" {
-		return
-	}
-	m.Log.Info("the host goes down: what is retained is given up")
-	m.end(ctx, retained)
-	for _, vg := range m.heldVGs(model.OwnerRetained) {
-		m.ensureVG(ctx, vg)
-	}
+	return false
 }
 
-const systemctlPatience = 3 * time.Second
+// ReleaseRetained gives up what is retained, because the host goes down: its lockspaces
+// cannot stop while a volume is active, and other hosts would have to wait until sanlock
+// frees it.
+func (m *Manager) ReleaseRetained(ctx context.Context) {
+	m.end(ctx, func(h model.Hold) bool { return h.Owner == model.OwnerRetained })
+	m.ensureGuest(ctx, model.OwnerRetained)
+}

@@ -25,6 +25,7 @@ import (
 	"virtlvm/internal/guests"
 	"virtlvm/internal/locks"
 	"virtlvm/internal/peer"
+	"virtlvm/internal/run"
 	"virtlvm/internal/server"
 	"virtlvm/internal/spool"
 	"virtlvm/internal/store"
@@ -45,6 +46,7 @@ type Daemon struct {
 	engine     *activation.Manager
 	locks      *locks.Locks
 	observer   *guests.Observer
+	runner     run.Runner
 	peers      *peer.Peers
 	host       string // this host's name among its peers
 	live       struct {
@@ -185,7 +187,10 @@ func (d *Daemon) stop(cancel context.CancelFunc) error {
 	for _, s := range d.servers {
 		err = errors.Join(err, s.Shutdown(ctx))
 	}
-	d.engine.ShutDown(ctx)
+	if d.engine.Retained() && d.goingDown(ctx) {
+		d.log.Info("the host goes down: what is retained is given up")
+		d.engine.ReleaseRetained(ctx)
+	}
 	cancel()
 	d.engine.Drain(ctx)
 	d.peers.Close()

@@ -34,6 +34,7 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 	}
 	d.peers = d.newPeers()
 	exec := run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
+	d.runner = exec
 	if _, err := exec.Sweep(); err != nil {
 		d.log.Warn("cannot remove old output files of LVM commands", "err", err)
 	}

@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"virtlvm/internal/api"
+	"virtlvm/internal/run"
 )
 
 // notify tells systemd a state (sd_notify(3)); without systemd it does nothing.
@@ -72,4 +74,12 @@ func newLogger(level *slog.LevelVar) *slog.Logger {
 		}
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+}
+
+// goingDown reports whether the host is shutting down, as systemd says; without it no.
+func (d *Daemon) goingDown(ctx context.Context) bool {
+	const patience = 5 * time.Second
+	// Its exit code is 0 only where the host is up and well.
+	res, _ := d.runner.Run(ctx, run.Cmd{Name: "systemctl", Args: []string{"is-system-running"}, Timeout: patience})
+	return strings.TrimSpace(string(res.Stdout)) == "stopping"
 }

@@ -82,6 +82,7 @@ func (w *world) held(lv int, host int, mode model.LockMode) {
 }
 
 func (w *world) ManagedVGs(context.Context, string) ([]string, error)      { return []string{"vg"}, nil }
+func (w *world) KnownVGs() []string                                        { return []string{"vg"} }
 func (w *world) Inventory(context.Context, string) ([]model.Volume, error) { return w.vols, nil }
 func (w *world) Event(_, subject, text string)                             { w.events = append(w.events, subject+": "+text) }
 func (w *world) Keep(context.Context, api.RetainRequest) error             { return nil }
@@ -89,6 +90,7 @@ func (w *world) Names(context.Context) ([]string, error)                   { ret
 func (w *world) Hosts(context.Context, string) (map[int]lease.Host, error) {
 	return maps.Clone(w.hosts), w.hostErr
 }
+
 func (w *world) GiveUp(context.Context, api.ReleaseRequest) (api.ReleaseAnswer, error) {
 	return api.ReleaseAnswer{}, nil
 }

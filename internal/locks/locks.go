@@ -24,6 +24,7 @@ import (
 // Engine is this host.
 type Engine interface {
 	ManagedVGs(ctx context.Context, only string) ([]string, error)
+	KnownVGs() []string // of the last full look
 	Inventory(ctx context.Context, vg string) ([]model.Volume, error)
 	VolumeNamed(ctx context.Context, name string) (model.Volume, error)
 	LocksHere(context.Context, api.LocksQuery) (api.LocksAnswer, error)

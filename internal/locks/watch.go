@@ -41,11 +41,7 @@ func (l *Locks) WatchHosts(ctx context.Context) {
 
 // lookAtHosts compares the hosts with those seen before; true: one of them is silent.
 func (l *Locks) lookAtHosts(ctx context.Context, seen map[hostKey]lease.Host) (silent bool) {
-	vgs, err := l.Engine.ManagedVGs(ctx, "")
-	if err != nil {
-		return false
-	}
-	for _, vg := range vgs {
+	for _, vg := range l.Engine.KnownVGs() {
 		hosts, err := l.Leases.Hosts(ctx, vg)
 		if err != nil {
 			continue // this host's own trouble, which the status shows

@@ -47,7 +47,7 @@ type Options struct {
 	Handoff Handoff
 	// Locks is the cluster lock manager; nil: there is none.
 	Locks Locks
-	Log     *slog.Logger
+	Log   *slog.Logger
 }
 
 // Limits of one request.

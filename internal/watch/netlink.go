@@ -29,7 +29,7 @@ func Open() (Socket, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("cannot listen to the kernel's uevents: %w", err)
 	}
-	return &netlink{os.NewFile(uintptr(fd), "uevents")}, nil //nolint:gosec // a file descriptor fits
+	return &netlink{os.NewFile(uintptr(fd), "uevents")}, nil
 }
 
 // netlink is a Socket of the kernel.
@@ -44,8 +44,8 @@ func (s *netlink) Receive(buf []byte) (n int, sender, groups uint32, err error) 
 	var from unix.Sockaddr
 	var failed error
 	err = conn.Read(func(fd uintptr) bool {
-		n, from, failed = unix.Recvfrom(int(fd), buf, 0) //nolint:gosec // a file descriptor fits
-		return failed != unix.EAGAIN                     //nolint:errorlint // an errno as it is
+		n, from, failed = unix.Recvfrom(int(fd), buf, 0)
+		return failed != unix.EAGAIN
 	})
 	if err == nil {
 		err = failed

@@ -429,7 +429,7 @@ func TestTransferOfAGuest(t *testing.T) {
 	define(t, a, "vm1", 1, Disk{Path: "vm1"}, Disk{Path: "data"})
 	_, err := o.Locks().Transfer(ctx, api.TransferRequest{Guest: "vm1", To: "kvm-b"}, "test")
 	assert.Equal(t, api.KindNotFound, api.KindOf(err))
-	runAndStop(t, a, "vm1")
+	runAndStop(t, a)
 	c.Cut = func(_, to, _ string) bool { return to == "kvm-b" }
 	_, err = o.Locks().Transfer(ctx, api.TransferRequest{Guest: "vm1", To: "kvm-b"}, "test")
 	assert.Equal(t, api.KindUnknown, api.KindOf(err), "who knows what kvm-b has of it")

@@ -14,9 +14,10 @@ import (
 	"virtlvm/test/san"
 )
 
-// runAndStop runs a guest until the daemon has seen it, and destroys it.
-func runAndStop(t *testing.T, h *Host, guest string) {
+// runAndStop runs vm1 until the daemon has seen it, and destroys it.
+func runAndStop(t *testing.T, h *Host) {
 	t.Helper()
+	const guest = "vm1"
 	require.NoError(t, h.Virt.Start(ctx, guest))
 	h.Engine().Kick()
 	require.Eventually(t, func() bool {
@@ -58,7 +59,7 @@ func lvchanges(t *testing.T, h *Host) int {
 
 func TestRetain(t *testing.T) {
 	_, a, b := retaining(t)
-	runAndStop(t, a, "vm1")
+	runAndStop(t, a)
 	assert.Equal(t, "ex", a.Mode("vm1"))
 	settled(t, a)
 	assert.Equal(t, "lease: kvm-a(ex,live,active yes,open no,retained vm1)", shown(t, b, "vg_san/vm1"))
@@ -71,7 +72,7 @@ func TestRetain(t *testing.T) {
 	assert.Empty(t, guests)
 
 	before := lvchanges(t, a)
-	runAndStop(t, a, "vm1")
+	runAndStop(t, a)
 	assert.Equal(t, before, lvchanges(t, a), "the quick restart runs no LVM command")
 
 	// It outlives the daemon, and another host gets it when it is needed there.
@@ -93,7 +94,7 @@ func TestRetain(t *testing.T) {
 // What is retained is never taken by force, and the one who has it says why not.
 func TestRetainedIsGivenUpOnlyWhenClosed(t *testing.T) {
 	c, a, b := retaining(t)
-	runAndStop(t, a, "vm1")
+	runAndStop(t, a)
 	require.NoError(t, a.LVM.Open("vg_san", "vm1", 4711))
 	err := b.Virt.Start(ctx, "vm1")
 	require.Error(t, err)
@@ -123,7 +124,7 @@ func TestRetainedIsGivenUpOnlyWhenClosed(t *testing.T) {
 func TestRetainedSurvivesAFailedStart(t *testing.T) {
 	c, a, b := retaining(t)
 	lvs(t, c, "more")
-	runAndStop(t, a, "vm1")
+	runAndStop(t, a)
 	_, err := b.Run("lvchange", "-aey", "vg_san/more")
 	require.NoError(t, err)
 	define(t, a, "both", 2, Disk{Path: "vm1"}, Disk{Path: "more"})
@@ -154,7 +155,7 @@ func TestRetainEndsWithEveryOtherEnd(t *testing.T) {
 	}
 	assert.Equal(t, "un", b.Mode("vm1"))
 	// Somebody by hand: it is not taken again.
-	runAndStop(t, a, "vm1")
+	runAndStop(t, a)
 	_, err := a.Run("lvchange", "-an", "vg_san/vm1")
 	require.NoError(t, err)
 	a.Engine().Kick()
@@ -165,13 +166,13 @@ func TestRetainEndsWithEveryOtherEnd(t *testing.T) {
 	}, 5*time.Second, 5*time.Millisecond)
 	assert.Equal(t, "un", a.Mode("vm1"))
 	// By hand into shared: neither ours nor anybody's, and closed.
-	runAndStop(t, a, "vm1")
+	runAndStop(t, a)
 	_, err = a.Run("lvchange", "-asy", "vg_san/vm1")
 	require.NoError(t, err)
 	a.Engine().Kick()
 	require.Eventually(t, func() bool { return a.Mode("vm1") == "un" }, 5*time.Second, 5*time.Millisecond)
 	// The host.
-	runAndStop(t, a, "vm1")
+	runAndStop(t, a)
 	a.PowerCut()
 	c.Advance(90 * time.Second)
 	a.Boot()
@@ -179,11 +180,22 @@ func TestRetainEndsWithEveryOtherEnd(t *testing.T) {
 	assert.NotEqual(t, "ex", a.Mode("vm1"))
 }
 
-// The daemon dies at the same moment as the guest ends, or is asked: one or the other.
+// A host that goes down gives up what it retains.
+func TestRetainedAtShutdown(t *testing.T) {
+	_, a, _ := retaining(t)
+	assert.False(t, a.Engine().Retained())
+	runAndStop(t, a)
+	assert.True(t, a.Engine().Retained())
+	a.Engine().ReleaseRetained(ctx)
+	assert.Equal(t, "un", a.Mode("vm1"))
+	assert.False(t, a.Engine().Retained())
+}
+
+// Two hosts start the guest that one of them retains: one of them gets it, never both.
 func TestRetainAndStartsAtOnce(t *testing.T) {
 	_, a, b := retaining(t)
 	for range 10 {
-		runAndStop(t, a, "vm1")
+		runAndStop(t, a)
 		var all sync.WaitGroup
 		var errs [2]error
 		for i, h := range []*Host{a, b} {
