@@ -1,17 +1,15 @@
 package activation
 
 import (
-	"context"
-
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
 )
 
 // retain turns the hold of a guest that has ended into one for nobody, where the
-// configuration says so and the guest has run with the volume exclusively here; false: the
-// hold ends. It must be called with m.mu held.
+// configuration says so, the guest has run with the volume exclusively here and the host
+// stays up; false: the hold ends. It must be called with m.mu held.
 func (m *Manager) retain(h model.Hold, change *store.HoldChange) bool {
-	if !m.Settings().Retain || h.Phase != model.PhaseHeld || h.Role != model.RoleWritable || h.Mode != model.ModeEX || !h.Attempt.Seen {
+	if !m.Settings().Retain || m.goingDown || h.Phase != model.PhaseHeld || h.Role != model.RoleWritable || h.Mode != model.ModeEX || !h.Attempt.Seen {
 		return false
 	}
 	kept := model.Hold{
@@ -50,24 +48,4 @@ func (m *Manager) settleRetained(jobs []job, change *store.HoldChange) {
 			change.Put = append(change.Put, h)
 		}
 	}
-}
-
-// Retained reports whether this host has volumes for nobody.
-func (m *Manager) Retained() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for k := range m.holds {
-		if k.owner == model.OwnerRetained {
-			return true
-		}
-	}
-	return false
-}
-
-// ReleaseRetained gives up what is retained, because the host goes down: its lockspaces
-// cannot stop while a volume is active, and other hosts would have to wait until sanlock
-// frees it.
-func (m *Manager) ReleaseRetained(ctx context.Context) {
-	m.end(ctx, func(h model.Hold) bool { return h.Owner == model.OwnerRetained })
-	m.ensureGuest(ctx, model.OwnerRetained)
 }

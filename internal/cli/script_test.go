@@ -163,6 +163,8 @@ func answerOf(route string) any {
 		return &[]api.Volume{}
 	case api.RouteGuests:
 		return &[]api.Guest{}
+	case api.RouteHandoff:
+		return &api.GuestHandoff{}
 	case api.RouteCommands:
 		return &[]api.Command{}
 	case api.RouteHooks:
@@ -181,7 +183,9 @@ func answerOf(route string) any {
 		return &api.TransferResult{}
 	case api.RouteHosts:
 		return &[]api.Host{}
-	case api.RouteActivate, api.RouteDeactivate:
+	case api.RouteCheck:
+		return &[]api.CheckReport{}
+	case api.RouteActivate, api.RouteDeactivate, api.RouteRepair:
 		return &api.Command{}
 	}
 	if path.Dir(route) == api.RouteCommands {

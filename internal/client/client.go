@@ -82,6 +82,11 @@ func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 	return get[[]api.Guest](ctx, c, api.RouteGuests, nil)
 }
 
+// Handoff asks how the live migrations of a guest went, by its name or uuid.
+func (c *Client) Handoff(ctx context.Context, guest string) (api.GuestHandoff, error) {
+	return get[api.GuestHandoff](ctx, c, api.RouteHandoff, url.Values{"guest": {guest}})
+}
+
 // Commands lists the journal, newest first. limit 0: as many as the daemon thinks fit.
 // before 0: from the newest; else only rows with a smaller id.
 func (c *Client) Commands(ctx context.Context, limit int, before int64) ([]api.Command, error) {
@@ -120,6 +125,20 @@ func (c *Client) Activate(ctx context.Context, req api.VolumeRequest) (api.Comma
 // Deactivate ends an operator's activation and waits for the outcome.
 func (c *Client) Deactivate(ctx context.Context, req api.VolumeRequest) (api.Command, error) {
 	return post[api.Command](ctx, c, api.RouteDeactivate, req)
+}
+
+// Check runs the checks of this host, or with cluster those of all hosts, this one first.
+func (c *Client) Check(ctx context.Context, cluster bool) ([]api.CheckReport, error) {
+	query := url.Values{}
+	if cluster {
+		query.Set("cluster", "true")
+	}
+	return get[[]api.CheckReport](ctx, c, api.RouteCheck, query)
+}
+
+// Repair runs one repair that a check has offered and waits for the outcome.
+func (c *Client) Repair(ctx context.Context, id string) (api.Command, error) {
+	return post[api.Command](ctx, c, api.RouteRepair, api.RepairRequest{ID: id})
 }
 
 func limited(limit int) url.Values {

@@ -33,8 +33,12 @@ import (
 )
 
 // stopPatience bounds a clean stop: what an LVM command has not finished by then goes on
-// without us and is looked at by the next daemon.
-const stopPatience = 30 * time.Second
+// without us and is looked at by the next daemon. downPatience is for what is given up
+// while the host goes down; both are within the unit's TimeoutStopSec.
+const (
+	stopPatience = 30 * time.Second
+	downPatience = 45 * time.Second
+)
 
 // Daemon is virtlvmd.
 type Daemon struct {
@@ -45,16 +49,19 @@ type Daemon struct {
 	store      *store.Store
 	engine     *activation.Manager
 	locks      *locks.Locks
+	exec       *run.Exec
 	observer   *guests.Observer
-	runner     run.Runner
 	peers      *peer.Peers
-	host       string // this host's name among its peers
+	host       string      // this host's name among its peers
+	booted     atomic.Bool // lockspaces are started, or were long enough ago
 	live       struct {
 		mu    sync.Mutex
 		names []string
 		at    time.Time
 	}
 	servers []*http.Server
+	parts   checkParts
+	scratch string // the output of programs goes here where no daemon runs
 }
 
 // Run runs the daemon until SIGTERM or SIGINT. Errors: a configuration that is refused,
@@ -134,6 +141,7 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
 		Handoff: d.engine, Locks: d.locks, Peers: d.listPeers, PeerAllowed: d.peerAllowed,
+		Checker: d.newChecker(false),
 	})
 	for l, name := range listeners {
 		h := srv.HTTP(name == nameReadWrite)
@@ -153,7 +161,7 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 func (d *Daemon) background(ctx context.Context) {
 	interval := d.config.Load().Reconcile.Interval
 	go d.engine.Run(ctx, interval)
-	go d.engine.StartLockspaces(ctx)
+	go d.startLockspaces(ctx)
 	go d.watchSpool(ctx)
 	go d.locks.WatchHosts(ctx)
 	go d.watchDevices(ctx)
@@ -187,11 +195,12 @@ func (d *Daemon) stop(cancel context.CancelFunc) error {
 	for _, s := range d.servers {
 		err = errors.Join(err, s.Shutdown(ctx))
 	}
-	if d.engine.Retained() && d.goingDown(ctx) {
-		d.log.Info("the host goes down: what is retained is given up")
-		d.engine.ReleaseRetained(ctx)
-	}
 	cancel()
+	if d.hostGoesDown(ctx) {
+		down, done := context.WithTimeout(context.Background(), downPatience)
+		defer done()
+		d.engine.Shutdown(down)
+	}
 	d.engine.Drain(ctx)
 	d.peers.Close()
 	return errors.Join(err, d.store.Close())

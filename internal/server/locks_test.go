@@ -51,42 +51,29 @@ func (f *fakeLocks) HostList(context.Context) ([]api.Host, error) {
 	return []api.Host{}, nil
 }
 
-// fakeHandoff answers other hosts.
-type fakeHandoff struct{ asked []string }
-
-func (*fakeHandoff) Lend(context.Context, string, api.LendRequest) (api.LendAnswer, error) {
-	return api.LendAnswer{}, nil
+// lockHandoff answers what other hosts ask about locks.
+type lockHandoff struct {
+	Handoff
+	asked []string
 }
 
-func (*fakeHandoff) GrantGood(context.Context, string, api.GrantQuery) (api.GrantAnswer, error) {
-	return api.GrantAnswer{}, nil
-}
-
-func (*fakeHandoff) Writers(context.Context, string, api.WritersQuery) (api.WritersAnswer, error) {
-	return api.WritersAnswer{}, nil
-}
-
-func (*fakeHandoff) GuestState(context.Context, string, api.GuestQuery) (api.GuestAnswer, error) {
-	return api.GuestAnswer{}, nil
-}
-func (*fakeHandoff) Notice(string, api.PeerNotice) {}
-func (f *fakeHandoff) LocksHere(_ context.Context, q api.LocksQuery) (api.LocksAnswer, error) {
+func (f *lockHandoff) LocksHere(_ context.Context, q api.LocksQuery) (api.LocksAnswer, error) {
 	f.asked = append(f.asked, "locks "+q.VG)
 	return api.LocksAnswer{HostID: 2, Volumes: []api.LocalLock{}}, nil
 }
 
-func (f *fakeHandoff) Release(_ context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error) {
+func (f *lockHandoff) Release(_ context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error) {
 	f.asked = append(f.asked, "release "+peer+" "+req.Volume)
 	return api.ReleaseAnswer{}, api.NewError(api.KindInUse, "no: "+req.Volume)
 }
 
-func (f *fakeHandoff) Retain(_ context.Context, peer string, req api.RetainRequest) (struct{}, error) {
+func (f *lockHandoff) Retain(_ context.Context, peer string, req api.RetainRequest) (struct{}, error) {
 	f.asked = append(f.asked, "retain "+peer+" "+req.Volume)
 	return struct{}{}, nil
 }
 
-func lockServer() (*Server, *fakeLocks, *fakeHandoff) {
-	l, h := &fakeLocks{}, &fakeHandoff{}
+func lockServer() (*Server, *fakeLocks, *lockHandoff) {
+	l, h := &fakeLocks{}, &lockHandoff{}
 	return New(Options{
 		Engine: &fakeEngine{}, Journal: &fakeJournal{}, Log: slog.New(slog.DiscardHandler), Version: api.Version{Version: "1.2.3", Host: "kvm-b"},
 		Spool: func() api.SpoolSummary { return api.SpoolSummary{} }, Locks: l, Handoff: h,

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"virtlvm/internal/api"
@@ -20,6 +21,7 @@ type Engine interface {
 	Status(context.Context) api.Status
 	Volumes(ctx context.Context, vg string) ([]api.Volume, error)
 	ListGuests(context.Context) ([]api.Guest, error)
+	Handoff(ctx context.Context, guest string) (api.GuestHandoff, error)
 	Activate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
 	Deactivate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
 }
@@ -47,7 +49,9 @@ type Options struct {
 	Handoff Handoff
 	// Locks is the cluster lock manager; nil: there is none.
 	Locks Locks
-	Log   *slog.Logger
+	// Checker runs the checks; nil: there are none.
+	Checker Checker
+	Log     *slog.Logger
 }
 
 // Limits of one request.
@@ -93,6 +97,7 @@ func New(o Options) *Server {
 		{"GET " + api.RouteStatus, AccessRead, s.status},
 		{"GET " + api.RouteVolumes, AccessRead, s.volumes},
 		{"GET " + api.RouteGuests, AccessRead, s.guests},
+		{"GET " + api.RouteHandoff, AccessRead, s.handoff},
 		{"GET " + api.RouteCommands, AccessRead, s.commands},
 		{"GET " + api.RouteCommand, AccessRead, s.command},
 		{"GET " + api.RouteHooks, AccessRead, s.hooks},
@@ -101,8 +106,7 @@ func New(o Options) *Server {
 		{"POST " + api.RouteActivate, AccessWrite, s.activate},
 		{"POST " + api.RouteDeactivate, AccessWrite, s.deactivate},
 	}
-	routes = append(append(routes, s.handoffRoutes()...), s.lockRoutes()...)
-	for _, r := range routes {
+	for _, r := range slices.Concat(routes, s.handoffRoutes(), s.lockRoutes(), s.checkRoutes()) {
 		s.mux.HandleFunc(r.pattern, s.guard(r.access, r.handle))
 	}
 	s.mux.HandleFunc("/", s.guard(AccessAny, func(r *http.Request) (any, error) {

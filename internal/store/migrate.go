@@ -76,11 +76,12 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	if have > know {
 		return &NewerSchemaError{Path: path, Have: have, Know: know}
 	}
+	fresh := have == 0 // nothing in it to be copied
 	for _, m := range all {
 		if m.number <= have {
 			continue
 		}
-		if have > 0 {
+		if !fresh {
 			if err := backup(ctx, db, fmt.Sprintf("%s.schema-%d", path, have)); err != nil {
 				return fmt.Errorf("cannot copy the journal before migration %s: %w", m.name, err)
 			}

@@ -50,8 +50,11 @@ _virtlvm() {
 		case "$path $word" in
 		*' --host' | *' --socket' | *' --timeout') value=$word ;;
 		' status') path='status' ;;
+		' check') path='check' ;;
 		' volumes') path='volumes' ;;
 		' guests') path='guests' ;;
+		' guest') path='guest' ;;
+		'guest handoff') path='guest/handoff' ;;
 		' locks') path='locks' ;;
 		' lock') path='lock' ;;
 		'lock show') path='lock/show' ;;
@@ -90,6 +93,7 @@ _virtlvm() {
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
+		check) candidates+=' --cluster --quiet --fix --yes' ;;
 		locks) candidates+=' --cluster --stale' ;;
 		lock/transfer) candidates+=' --to --guest --wait' ;;
 		lock/where) candidates+=' --op --on' ;;
@@ -101,6 +105,8 @@ _virtlvm() {
 	else
 		case "$path $count" in
 		'volumes 0') kind='group' ;;
+		'guest/handoff 0') kind='guest' ;;
+		'guest 0') candidates='handoff' ;;
 		'locks 0') kind='group' ;;
 		'lock/show 0') kind='volume' ;;
 		'lock/transfer 0') kind='volume' ;;
@@ -111,7 +117,7 @@ _virtlvm() {
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status volumes guests locks lock hosts commands command hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status check volumes guests guest locks lock hosts commands command hooks activate deactivate peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then

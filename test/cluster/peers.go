@@ -34,6 +34,9 @@ func (p peers) Call(ctx context.Context, host, path string, in, out any) error {
 	if lost := p.from.c.Lost; lost != nil && lost(p.from.Name, host, path) {
 		return api.NewError(api.KindUnknown, host+" may or may not have done it")
 	}
+	if err == nil && p.from.c.Tamper != nil {
+		answer, err = p.from.c.Tamper(path, answer)
+	}
 	if err != nil {
 		return api.NewError(api.KindOf(err), err.Error())
 	}
@@ -79,6 +82,7 @@ type engine interface {
 	GrantGood(ctx context.Context, peer string, q api.GrantQuery) (api.GrantAnswer, error)
 	Writers(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
+	HandoffSides(ctx context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error)
 	Notice(peer string, n api.PeerNotice)
 	LocksHere(ctx context.Context, q api.LocksQuery) (api.LocksAnswer, error)
 	Release(ctx context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error)
@@ -95,6 +99,8 @@ func dispatch(ctx context.Context, m engine, from, path string, in any) (any, er
 		return m.Writers(ctx, from, in.(api.WritersQuery))
 	case api.RoutePeerGuest:
 		return m.GuestState(ctx, from, in.(api.GuestQuery))
+	case api.RoutePeerHandoff:
+		return m.HandoffSides(ctx, from, in.(api.HandoffQuery))
 	case api.RoutePeerNotice:
 		m.Notice(from, in.(api.PeerNotice))
 		return struct{}{}, nil
