@@ -27,7 +27,7 @@ var ctx = context.Background()
 
 // sim is some hosts with their daemons and databases, in a bubble of its own time.
 type sim struct {
-	t     testing.TB
+	t     tb
 	dir   string
 	hosts map[string]*host
 	w     *world
@@ -37,6 +37,15 @@ type sim struct {
 	lose  func(from, to, route string) (late bool) // whether the answer of a call is lost
 	dead  map[string]bool
 	calls map[string]int // by route
+}
+
+// tb is what the simulation needs of a test.
+type tb interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Logf(format string, args ...any)
+	FailNow()
+	Failed() bool
 }
 
 // host is one of them.
@@ -79,7 +88,7 @@ func simulate(t *testing.T, run func(s *sim), hosts ...string) {
 	})
 }
 
-func newSim(t testing.TB, dir string, names []string) *sim {
+func newSim(t tb, dir string, names []string) *sim {
 	s := &sim{t: t, dir: dir, hosts: map[string]*host{}, w: newWorld(), cut: map[[2]string]bool{}, dead: map[string]bool{}, calls: map[string]int{}}
 	for _, name := range names {
 		s.hosts[name] = &host{s: s, name: name, gen: 1, log: &lockedBuffer{}}
@@ -215,6 +224,9 @@ func (h *host) serve(c context.Context, from, route string, in any) (answer any,
 
 // Generation implements Hosts.
 func (h *host) Generation(_ context.Context, other string) string {
+	if h.s.hosts[other] == nil {
+		return ""
+	}
 	return h.s.hosts[other].generation()
 }
 
@@ -237,6 +249,7 @@ func (s *sim) die(name string) {
 	s.dead[name] = true
 	s.mu.Unlock()
 	s.hosts[name].kill()
+	s.w.vanish(name)
 }
 
 // boot brings it back.
@@ -298,6 +311,7 @@ func (h *host) get(id int64) api.Command {
 // only returns the one row there is.
 func (h *host) only() api.Command {
 	h.s.t.Helper()
+	synctest.Wait()
 	all, err := h.m().List(ctx, api.CommandFilter{Limit: 100})
 	require.NoError(h.s.t, err)
 	require.Len(h.s.t, all, 1)
@@ -309,6 +323,7 @@ func (h *host) until(id int64, within time.Duration, states ...model.CommandStat
 	h.s.t.Helper()
 	end := time.Now().Add(within)
 	for {
+		synctest.Wait() // what was begun is done
 		c := h.get(id)
 		for _, s := range states {
 			if c.State == string(s) {
@@ -316,7 +331,8 @@ func (h *host) until(id int64, within time.Duration, states ...model.CommandStat
 			}
 		}
 		require.True(h.s.t, time.Now().Before(end), "command %d on %s is %s (%s) after %s", id, h.name, c.State, c.Why, within)
-		time.Sleep(500 * time.Millisecond)
+		// More often at first: some tests wait for days.
+		time.Sleep(max(500*time.Millisecond, within/1000))
 	}
 }
 
