@@ -188,6 +188,41 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
+// The journal cannot be written for a while: nothing is begun, and what runs is not lost.
+func TestDiskIsFull(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a := s.hosts["a"]
+		c := a.run(copyOf("v1", ""))
+		a.until(c.ID, time.Minute, model.StateBackend)
+		a.daemon().full.Store(true)
+		_, err := a.request(copyOf("v2", ""))
+		assert.Equal(t, api.KindDatabase, api.KindOf(err))
+		s.w.finish(true)
+		time.Sleep(time.Hour)
+		assert.Equal(t, "PROCESSING_IN_BACKEND", a.get(c.ID).State)
+		assert.Len(t, s.w.backends, 1)
+		a.daemon().full.Store(false)
+		a.until(c.ID, 10*time.Second, model.StateCompleted)
+	}, "a")
+}
+
+// The same at the start of the daemon: it takes nothing before it has read its journal.
+func TestDiskIsFullAtTheStart(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a := s.hosts["a"]
+		c := a.run(copyOf("v1", ""))
+		a.until(c.ID, time.Minute, model.StateBackend)
+		a.kill()
+		a.full = true
+		a.start(nil)
+		_, err := a.request(copyOf("v2", ""))
+		assert.ErrorContains(t, err, "could not read its journal yet")
+		a.daemon().full.Store(false)
+		s.w.finish(true)
+		a.until(c.ID, time.Minute, model.StateCompleted)
+	}, "a")
+}
+
 // A daemon that comes back late begins nothing that nobody expects any more.
 func TestAcceptedLongAgo(t *testing.T) {
 	for down, want := range map[time.Duration]model.CommandState{time.Minute: model.StateBackend, time.Hour: model.StateFailed} {

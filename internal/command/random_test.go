@@ -1,6 +1,7 @@
 package command
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -40,6 +41,13 @@ func moves() *rapid.Generator[move] {
 			n: rapid.IntRange(0, 40).Draw(t, "n"), cancel: rapid.Bool().Draw(t, "cancel"),
 		}
 	})
+}
+
+// TestMain makes random runs short: `go test ./internal/command -rapid.checks=1000` does more.
+func TestMain(m *testing.M) {
+	_ = flag.Set("rapid.checks", "20")
+	flag.Parse()
+	os.Exit(m.Run())
 }
 
 // TestRandom lets anything happen to some commands; afterwards everything works again. Each

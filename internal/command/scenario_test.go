@@ -76,7 +76,7 @@ func TestRelayComesBack(t *testing.T) {
 		s.w.finish(true)
 		time.Sleep(time.Hour)
 		s.relay("a", "b", false)
-		a.m().HintHost("b")
+		a.m().HintAll()
 		a.until(c.ID, 2*time.Second, model.StateCompleted)
 	}, "a", "b")
 }

@@ -53,6 +53,7 @@ type host struct {
 	s    *sim
 	name string
 	log  *lockedBuffer
+	full bool // the disk, when the next daemon starts
 
 	mu  sync.Mutex
 	gen int
@@ -65,6 +66,7 @@ type daemon struct {
 	m     *Manager
 	db    *store.Store
 	crash *crash
+	full  atomic.Bool // the disk of its journal
 	alive atomic.Bool
 	stop  context.CancelFunc
 	done  chan struct{}
@@ -111,6 +113,7 @@ func (h *host) start(crash *crash) {
 	d := &daemon{h: h, crash: crash, done: make(chan struct{}), db: store.New(store.Options{Path: filepath.Join(h.s.dir, h.name+".db")})}
 	require.NoError(h.s.t, d.db.Open(ctx))
 	d.alive.Store(true)
+	d.full.Store(h.full)
 	d.m = New(Options{
 		Journal: &journal{d.db, d}, Peers: h, Hosts: h, Kinds: map[string]Kind{"copy": fakeKind{h.s.w, d}}, Host: h.name, BootID: h.name,
 		Log: slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Now: time.Now, Interval: time.Minute,
@@ -371,6 +374,9 @@ type journal struct {
 // write does one write unless the daemon dies before it.
 func (j *journal) write(do func() error) error {
 	j.d.lives()
+	if j.d.full.Load() {
+		return api.NewError(api.KindDatabase, "the disk is full")
+	}
 	die := false
 	c := j.d.crash
 	if c != nil {
