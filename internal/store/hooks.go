@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 	"time"
 
@@ -111,8 +112,8 @@ func (s *Store) HookCalls(ctx context.Context, limit int, guest string) ([]api.H
 }
 
 // Prune removes rows that ended before a time, a bounded number at once so that no hook
-// waits for it. What has not ended, or is not acknowledged, stays. It reports whether there
-// may be more.
+// waits for it. What has not ended, or is not acknowledged, stays. Then it gives free pages
+// back. It reports whether there may be more.
 func (s *Store) Prune(ctx context.Context, before time.Time) (more bool, err error) {
 	const batch = 500
 	err = s.write(ctx, func(tx *sql.Tx) error {
@@ -132,6 +133,36 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (more bool, err err
 			more = more || n == batch
 		}
 		return nil
+	})
+	if err != nil || more {
+		return more, err
+	}
+	return s.shrink(ctx)
+}
+
+// shrink gives a bounded number of free pages back to the disk; some are kept for what is
+// written next.
+func (s *Store) shrink(ctx context.Context) (more bool, err error) {
+	const atOnce, keep = 128, 1024 // pages of 4 KiB
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		var free, all int64
+		if err := tx.QueryRowContext(ctx, `SELECT (SELECT * FROM pragma_freelist_count), (SELECT * FROM pragma_page_count)`).Scan(&free, &all); err != nil {
+			return err
+		}
+		surplus := free - keep - all/10
+		if surplus <= 0 {
+			return nil
+		}
+		more = surplus > atOnce
+		// It frees a page with each row that is read.
+		rows, err := tx.QueryContext(ctx, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, min(surplus, atOnce)))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() { //nolint:revive // see above
+		}
+		return rows.Err()
 	})
 	return more, err
 }
