@@ -64,9 +64,16 @@ func TestWaysOfACommand(t *testing.T) {
 		}
 	}
 	for _, bad := range [][2]CommandState{
-		{StateCompleted, StateFailed}, {StateFailed, StateCompleted}, {StateReconciled, StateFailed}, {StateCreated, StateProcessing},
-		{StateStarted, StateCompleted}, {StateBackend, StateInterrupted}, {StateProcessing, StateReconciled}, {StateReconcileSkip, StateReconciling},
-		{StateTimedOut, StateReconciled}, {StateDangled, StateReconciling},
+		{StateCompleted, StateFailed},
+		{StateFailed, StateCompleted},
+		{StateReconciled, StateFailed},
+		{StateCreated, StateProcessing},
+		{StateStarted, StateCompleted},
+		{StateBackend, StateInterrupted},
+		{StateProcessing, StateReconciled},
+		{StateReconcileSkip, StateReconciling},
+		{StateTimedOut, StateReconciled},
+		{StateDangled, StateReconciling},
 	} {
 		assert.False(t, bad[0].CanBecome(bad[1]), "%s -> %s", bad[0], bad[1])
 	}

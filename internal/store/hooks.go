@@ -160,7 +160,7 @@ func (s *Store) shrink(ctx context.Context) (more bool, err error) {
 			return err
 		}
 		defer func() { _ = rows.Close() }()
-		for rows.Next() { //nolint:revive // see above
+		for rows.Next() { // see above
 		}
 		return rows.Err()
 	})

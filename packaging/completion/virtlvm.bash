@@ -53,8 +53,17 @@ _virtlvm() {
 		' volumes') path='volumes' ;;
 		' guests') path='guests' ;;
 		' commands') path='commands' ;;
-		'commands --limit') value=$word ;;
+		'commands --limit' | 'commands --state' | 'commands --since') value=$word ;;
 		' command') path='command' ;;
+		'command watch') path='command/watch' ;;
+		'command cancel') path='command/cancel' ;;
+		'command/cancel --why') value=$word ;;
+		'command resolve') path='command/resolve' ;;
+		'command/resolve --as' | 'command/resolve --why') value=$word ;;
+		'command run') path='command/run' ;;
+		'command/run --deadline' | 'command/run --on-disconnect') value=$word ;;
+		' events') path='events' ;;
+		'events --after' | 'events --limit') value=$word ;;
 		' hooks') path='hooks' ;;
 		'hooks --limit' | 'hooks --guest') value=$word ;;
 		' activate') path='activate' ;;
@@ -81,7 +90,11 @@ _virtlvm() {
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
-		commands) candidates+=' --limit' ;;
+		commands) candidates+=' --limit --state --since' ;;
+		command/cancel) candidates+=' --why' ;;
+		command/resolve) candidates+=' --as --why' ;;
+		command/run) candidates+=' --deadline --on-disconnect --detach' ;;
+		events) candidates+=' --follow --after --limit' ;;
 		hooks) candidates+=' --limit --guest' ;;
 		activate) candidates+=' --shared' ;;
 		relay) candidates+=' --peer' ;;
@@ -89,12 +102,13 @@ _virtlvm() {
 	else
 		case "$path $count" in
 		'volumes 0') kind='group' ;;
+		'command 0') candidates='watch cancel resolve run' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status volumes guests commands command hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status volumes guests commands command events hooks activate deactivate peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then
