@@ -50,8 +50,11 @@ _virtlvm() {
 		case "$path $word" in
 		*' --host' | *' --socket' | *' --timeout') value=$word ;;
 		' status') path='status' ;;
+		' check') path='check' ;;
 		' volumes') path='volumes' ;;
 		' guests') path='guests' ;;
+		' guest') path='guest' ;;
+		'guest handoff') path='guest/handoff' ;;
 		' commands') path='commands' ;;
 		'commands --limit' | 'commands --state' | 'commands --since') value=$word ;;
 		' command') path='command' ;;
@@ -90,6 +93,7 @@ _virtlvm() {
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
+		check) candidates+=' --cluster --quiet --fix --yes' ;;
 		commands) candidates+=' --limit --state --since' ;;
 		command/cancel) candidates+=' --why' ;;
 		command/resolve) candidates+=' --as --why' ;;
@@ -102,13 +106,15 @@ _virtlvm() {
 	else
 		case "$path $count" in
 		'volumes 0') kind='group' ;;
+		'guest/handoff 0') kind='guest' ;;
+		'guest 0') candidates='handoff' ;;
 		'command 0') candidates='watch cancel resolve run' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status volumes guests commands command events hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status check volumes guests guest commands command events hooks activate deactivate peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then
