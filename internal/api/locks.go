@@ -158,15 +158,15 @@ type HostDaemon struct {
 	Clock   time.Duration `json:"clock_difference"` // how far its clock is ahead, give or take half the latency
 }
 
-// Event is something that this host's daemon has noticed and not done.
-type Event struct {
+// Incident is something that this host's daemon has noticed and not done.
+type Incident struct {
 	At      time.Time `json:"at"`
 	Kind    string    `json:"kind"`    // see EventActivated
 	Subject string    `json:"subject"` // "vg/lv", a volume group, or a host
 	Text    string    `json:"text"`
 }
 
-// Kinds of events.
+// Kinds of incidents.
 const (
 	EventActivated   = "activated"   // a volume, by somebody else
 	EventDeactivated = "deactivated" // a volume, by somebody else

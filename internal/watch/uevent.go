@@ -1,5 +1,7 @@
-// Package watch listens to what the kernel says of this host. It only ever says "look
-// again": what has happened is found out by looking.
+// Package watch listens to what the kernel says of this host: device-mapper devices that
+// come, change and go (uevents), links and addresses that go away and come back
+// (rtnetlink(7)). It only ever says "look": what has happened is found out by looking, and
+// whether another host can be reached by asking it.
 package watch
 
 import (

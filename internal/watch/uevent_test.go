@@ -50,7 +50,7 @@ func uevent(action, device string, fields ...string) string {
 	return strings.Join(append([]string{action + "@" + path, "ACTION=" + action, "DEVPATH=" + path, "SUBSYSTEM=block", "DEVNAME=" + device}, fields...), "\x00") + "\x00"
 }
 
-func kernel(text string) message { return message{text: text, groups: kernelGroup} }
+func fromKernel(text string) message { return message{text: text, groups: kernelGroup} }
 
 // listen runs Devices on a script.
 func listen(t *testing.T) (*script, chan struct{}, <-chan error, context.CancelFunc) {
@@ -67,21 +67,21 @@ func TestDevices(t *testing.T) {
 		message
 		hint bool
 	}{
-		"activated":         {kernel(uevent("add", "dm-3")), true},
-		"resumed":           {kernel(uevent("change", "dm-3", "DM_COOKIE=4711")), true},
-		"deactivated":       {kernel(uevent("remove", "dm-3")), true},
+		"activated":         {fromKernel(uevent("add", "dm-3")), true},
+		"resumed":           {fromKernel(uevent("change", "dm-3", "DM_COOKIE=4711")), true},
+		"deactivated":       {fromKernel(uevent("remove", "dm-3")), true},
 		"lost messages":     {message{err: unix.ENOBUFS}, true},
-		"a disk":            {kernel(uevent("add", "sda")), false},
-		"a network card":    {kernel("add@/devices/x\x00SUBSYSTEM=net\x00DEVNAME=dm-3\x00"), false},
-		"no uevent":         {kernel("hello"), false},
-		"empty":             {kernel(""), false},
+		"a disk":            {fromKernel(uevent("add", "sda")), false},
+		"a network card":    {fromKernel("add@/devices/x\x00SUBSYSTEM=net\x00DEVNAME=dm-3\x00"), false},
+		"no uevent":         {fromKernel("hello"), false},
+		"empty":             {fromKernel(""), false},
 		"udev's":            {message{text: "libudev\x00\xfe\xed\xca\xfeSUBSYSTEM=block\x00DEVNAME=dm-3\x00", groups: 2}, false},
 		"a liar":            {message{text: uevent("add", "dm-3"), sender: 4711, groups: kernelGroup}, false},
 		"a liar in udev's":  {message{text: uevent("add", "dm-3"), groups: 2}, false},
 		"straight at us":    {message{text: uevent("add", "dm-3")}, false},
 		"interrupted":       {message{err: unix.EINTR}, false},
-		"a name like dm":    {kernel(uevent("add", "dmraid")), false},
-		"a field like dm's": {kernel("add@/devices/virtual/block/sdb\x00SUBSYSTEM=block\x00XDEVNAME=dm-3\x00"), false},
+		"a name like dm":    {fromKernel(uevent("add", "dmraid")), false},
+		"a field like dm's": {fromKernel("add@/devices/virtual/block/sdb\x00SUBSYSTEM=block\x00XDEVNAME=dm-3\x00"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -106,7 +106,7 @@ func TestDevices(t *testing.T) {
 func TestDevicesJoinsAndKeeps(t *testing.T) {
 	s, changed, _, _ := listen(t)
 	for range 50 {
-		s.messages <- kernel(uevent("change", "dm-1"))
+		s.messages <- fromKernel(uevent("change", "dm-1"))
 	}
 	require.Eventually(t, func() bool { return len(s.messages) == 0 }, 5*time.Second, time.Millisecond)
 	time.Sleep(2 * settle) // nobody takes it
@@ -120,7 +120,7 @@ func TestDevicesJoinsAndKeeps(t *testing.T) {
 		t.Fatal("joined events are one hint")
 	case <-time.After(3 * settle):
 	}
-	s.messages <- kernel(uevent("remove", "dm-1"))
+	s.messages <- fromKernel(uevent("remove", "dm-1"))
 	select {
 	case <-changed:
 	case <-time.After(5 * time.Second):

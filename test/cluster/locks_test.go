@@ -228,7 +228,7 @@ func TestTransferIdle(t *testing.T) {
 	require.NoError(t, b.Virt.Start(ctx, "vm1"), "the holder is asked and lets go")
 	assert.Equal(t, "un ex", a.Mode("vm1")+" "+b.Mode("vm1"))
 
-	rows, err := o.Store().Commands(ctx, 1000, 0)
+	rows, err := o.Store().Commands(ctx, api.CommandFilter{Limit: 1000})
 	require.NoError(t, err)
 	last := slices.IndexFunc(rows, func(c api.Command) bool { return c.Kind == "lock transfer" })
 	require.GreaterOrEqual(t, last, 0)

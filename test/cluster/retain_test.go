@@ -46,7 +46,7 @@ func retaining(t *testing.T) (c *Cluster, a, b *Host) {
 
 func lvchanges(t *testing.T, h *Host) int {
 	t.Helper()
-	rows, err := h.Store().Commands(ctx, 10000, 0)
+	rows, err := h.Store().Commands(ctx, api.CommandFilter{Limit: 10000})
 	require.NoError(t, err)
 	n := 0
 	for _, r := range rows {

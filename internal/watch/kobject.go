@@ -29,14 +29,14 @@ func Open() (Socket, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("cannot listen to the kernel's uevents: %w", err)
 	}
-	return &netlink{os.NewFile(uintptr(fd), "uevents")}, nil
+	return &uevents{os.NewFile(uintptr(fd), "uevents")}, nil
 }
 
-// netlink is a Socket of the kernel.
-type netlink struct{ file *os.File }
+// uevents is a Socket of the kernel.
+type uevents struct{ file *os.File }
 
 // Receive implements Socket.
-func (s *netlink) Receive(buf []byte) (n int, sender, groups uint32, err error) {
+func (s *uevents) Receive(buf []byte) (n int, sender, groups uint32, err error) {
 	conn, err := s.file.SyscallConn()
 	if err != nil {
 		return 0, 0, 0, err
@@ -61,4 +61,4 @@ func (s *netlink) Receive(buf []byte) (n int, sender, groups uint32, err error) 
 }
 
 // Close implements Socket.
-func (s *netlink) Close() error { return s.file.Close() }
+func (s *uevents) Close() error { return s.file.Close() }
