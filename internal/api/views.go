@@ -17,7 +17,7 @@ type Status struct {
 	Holds      HoldCounts   `json:"holds"`   // holds on this host by mode
 	Pending    []Unwanted   `json:"pending"` // volumes not in their wanted mode
 	Problems   []string     `json:"problems"`
-	Events     []Incident      `json:"events,omitempty"` // the latest, newest first; since the daemon started
+	Events     []Incident   `json:"events,omitempty"` // the latest, newest first; since the daemon started
 	Spool      SpoolSummary `json:"spool"`
 	// Commands that go on by themselves.
 	Commands CommandSummary `json:"commands"`
