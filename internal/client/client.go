@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"virtlvm/internal/api"
 )
@@ -87,21 +86,6 @@ func (c *Client) Handoff(ctx context.Context, guest string) (api.GuestHandoff, e
 	return get[api.GuestHandoff](ctx, c, api.RouteHandoff, url.Values{"guest": {guest}})
 }
 
-// Commands lists the journal, newest first. limit 0: as many as the daemon thinks fit.
-// before 0: from the newest; else only rows with a smaller id.
-func (c *Client) Commands(ctx context.Context, limit int, before int64) ([]api.Command, error) {
-	query := limited(limit)
-	if before > 0 {
-		query.Set("before", strconv.FormatInt(before, 10))
-	}
-	return get[[]api.Command](ctx, c, api.RouteCommands, query)
-}
-
-// Command asks for one row of the journal.
-func (c *Client) Command(ctx context.Context, id int64) (api.Command, error) {
-	return get[api.Command](ctx, c, strings.Replace(api.RouteCommand, "{id}", strconv.FormatInt(id, 10), 1), nil)
-}
-
 // Hooks lists the hook calls received, newest first, of one guest where guest is not
 // empty. limit as in Commands.
 func (c *Client) Hooks(ctx context.Context, limit int, guest string) ([]api.HookRecord, error) {
@@ -145,6 +129,56 @@ func limited(limit int) url.Values {
 	query := url.Values{}
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
+	}
+	return query
+}
+
+// Lock tells who holds a volume.
+func (c *Client) Lock(ctx context.Context, volume string) (api.Lock, error) {
+	return get[api.Lock](ctx, c, api.RouteLock, url.Values{"volume": {volume}})
+}
+
+// Locks tells who holds each volume, of one volume group where vg is not empty. cluster:
+// every host is asked what it has of them.
+func (c *Client) Locks(ctx context.Context, vg string, cluster bool) ([]api.Lock, error) {
+	query := ofVG(vg)
+	if cluster {
+		query.Set("cluster", "true")
+	}
+	return get[[]api.Lock](ctx, c, api.RouteLocks, query)
+}
+
+// StaleHints lists recorded holders that were found wrong.
+func (c *Client) StaleHints(ctx context.Context, vg string) ([]api.StaleHint, error) {
+	return get[[]api.StaleHint](ctx, c, api.RouteStale, ofVG(vg))
+}
+
+// Where asks on which host an operation on a volume should run. op and on may be empty.
+func (c *Client) Where(ctx context.Context, volume, op, on string) (api.Endpoint, error) {
+	query := url.Values{"volume": {volume}}
+	if op != "" {
+		query.Set("op", op)
+	}
+	if on != "" {
+		query.Set("on", on)
+	}
+	return get[api.Endpoint](ctx, c, api.RouteWhere, query)
+}
+
+// Transfer moves the locks of volumes to a host and waits for the outcome of each.
+func (c *Client) Transfer(ctx context.Context, req api.TransferRequest) (api.TransferResult, error) {
+	return post[api.TransferResult](ctx, c, api.RouteTransfer, req)
+}
+
+// Hosts lists the hosts of the lockspaces.
+func (c *Client) Hosts(ctx context.Context) ([]api.Host, error) {
+	return get[[]api.Host](ctx, c, api.RouteHosts, nil)
+}
+
+func ofVG(vg string) url.Values {
+	query := url.Values{}
+	if vg != "" {
+		query.Set("vg", vg)
 	}
 	return query
 }
