@@ -122,6 +122,7 @@ func (p *program) commands() []*cli.Command {
 		p.hooksCommand(),
 		p.activateCommand(),
 		p.deactivateCommand(),
+		p.leaseLostCommand(),
 		p.peerCommand(),
 		p.relayCommand(),
 		p.configCommand(),

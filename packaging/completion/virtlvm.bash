@@ -79,6 +79,7 @@ _virtlvm() {
 		'hooks --limit' | 'hooks --guest') value=$word ;;
 		' activate') path='activate' ;;
 		' deactivate') path='deactivate' ;;
+		' lease-lost') path='lease-lost' ;;
 		' peer') path='peer' ;;
 		'peer authorize') path='peer/authorize' ;;
 		'peer test') path='peer/test' ;;
@@ -113,6 +114,7 @@ _virtlvm() {
 		events) candidates+=' --follow --after --limit' ;;
 		hooks) candidates+=' --limit --guest' ;;
 		activate) candidates+=' --shared' ;;
+		lease-lost) candidates+=' --yes' ;;
 		relay) candidates+=' --peer' ;;
 		esac
 	else
@@ -128,10 +130,11 @@ _virtlvm() {
 		'command 0') candidates='watch cancel resolve run' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
+		'lease-lost 0') kind='group' ;;
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status check volumes guests guest locks lock hosts commands command events hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status check volumes guests guest locks lock hosts commands command events hooks activate deactivate lease-lost peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then
