@@ -29,7 +29,7 @@ func told(t *testing.T, c *Cluster, h *Host) api.Migration {
 	var m api.Migration
 	require.Eventually(t, func() bool {
 		for _, host := range c.Hosts {
-			if host.running() != nil {
+			if host.Daemon() != nil {
 				host.Engine().Kick()
 			}
 		}
