@@ -52,9 +52,13 @@ type Cluster struct {
 	// the daemon. Nil: nobody is told. See Point.
 	At func(ctx context.Context, d *Daemon, p Point)
 	// Net carries the calls between hosts; nil: they go straight to the other engine.
-	Net  Net
-	o    Options
-	skew atomic.Int64 // nanoseconds that the clock runs ahead
+	Net Net
+	o   Options
+
+	watch  sync.Mutex
+	guests map[string]Guest                      // those that are watched, by name
+	runs   map[string]map[string]fakevirt.Change // status files by host and guest
+	skew   atomic.Int64                          // nanoseconds that the clock runs ahead
 }
 
 // Options of a cluster.
@@ -128,7 +132,7 @@ func NewWith(t TB, o Options) *Cluster {
 	if o.Timeout == 0 {
 		o.Timeout = 2 * time.Second
 	}
-	c := &Cluster{T: t, Hosts: map[string]*Host{}, o: o}
+	c := &Cluster{T: t, Hosts: map[string]*Host{}, o: o, guests: map[string]Guest{}, runs: map[string]map[string]fakevirt.Change{}}
 	dir := scratch(t)
 	var err error
 	c.SAN, err = san.Create(filepath.Join(dir, "san"), san.Options{Hosts: o.Hosts, VGs: o.VGs, Now: c.Now})
@@ -175,8 +179,11 @@ func (c *Cluster) newHost(name string) *Host {
 	if c.o.Lock != nil {
 		o.Lock = func(lock string) (func(), error) { return c.o.Lock(name, lock) }
 	}
-	if c.o.Changed != nil {
-		o.Changed = func(change fakevirt.Change) { c.o.Changed(name, change) }
+	o.Changed = func(change fakevirt.Change) {
+		c.changed(name, change)
+		if c.o.Changed != nil {
+			c.o.Changed(name, change)
+		}
 	}
 	h.Virt, err = fakevirt.New(o)
 	require.NoError(c.T, err)
@@ -223,6 +230,9 @@ func (h *Host) PowerCut() {
 	h.qemus.EndAll()
 	require.NoError(h.c.T, h.LVM.Crash())
 	require.NoError(h.c.T, os.RemoveAll(h.Virt.RunDir()))
+	h.c.watch.Lock()
+	defer h.c.watch.Unlock()
+	delete(h.c.runs, h.Name)
 }
 
 // Boot brings the host back with its lockspace started.
