@@ -74,8 +74,9 @@ func (c *Cluster) alive() (all []qemu) {
 }
 
 // Unsafe is what must never be seen at any moment, "" where all is well. Allowed says
-// whether a guest may run on two hosts: where libvirt lets it, see docs/handoff.md, Limits.
-func (c *Cluster) Unsafe(allowed func(guest string) bool) string {
+// whether two QEMUs may run although they use one volume: where libvirt lets them, see
+// docs/handoff.md, Limits.
+func (c *Cluster) Unsafe(allowed func(a, b qemu) bool) string {
 	table, err := c.SAN.Table()
 	if err != nil {
 		return err.Error()
@@ -98,7 +99,7 @@ func (c *Cluster) Unsafe(allowed func(guest string) bool) string {
 			}
 		}
 		for _, other := range alive[:i] {
-			if bad := together(other, q); bad != "" && !(other.guest.Name == q.guest.Name && allowed(q.guest.Name)) {
+			if bad := together(other, q); bad != "" && !allowed(other, q) {
 				return bad
 			}
 		}
@@ -207,10 +208,12 @@ func (h *Host) openEnds(ctx context.Context, d *Daemon) (all []string) {
 	return all
 }
 
-// awaitSettled waits until nothing is unsettled, or too long.
+// awaitSettled waits until nothing is unsettled, or too long. To look takes a while, so the
+// pauses grow.
 func (c *Cluster) awaitSettled(patience time.Duration) {
-	for end := time.Now().Add(patience); len(c.Unsettled(context.Background())) > 0 && time.Now().Before(end); {
-		time.Sleep(500 * time.Millisecond)
+	pause := 500 * time.Millisecond
+	for end := time.Now().Add(patience); len(c.Unsettled(context.Background())) > 0 && time.Now().Before(end); pause += pause / 2 {
+		time.Sleep(min(pause, 10*time.Second))
 	}
 }
 

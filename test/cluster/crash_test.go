@@ -65,7 +65,7 @@ func moves(o fakevirt.MigrateOptions) func(*Cluster) error {
 	}
 }
 
-func nobody(string) bool { return false }
+func nobody(qemu, qemu) bool { return false }
 
 // runsOn lists the hosts where vm1 has a QEMU.
 func runsOn(c *Cluster) (hosts []string) {

@@ -20,7 +20,7 @@ import (
 type Memory struct {
 	mu       sync.Mutex
 	last     int64
-	commands map[int64]store.OpenCommand // that have not ended
+	commands map[int64]store.OpenCommand
 	holds    map[[3]string]model.Hold
 	running  map[int64]string // hook calls without a verdict
 	steps    []model.HandoffStep
@@ -80,21 +80,18 @@ func (m *Memory) Running(_ context.Context, id int64, pid int, start uint64) err
 // Finish records what came of a command.
 func (m *Memory) Finish(_ context.Context, id int64, r store.Result, holds store.HoldChange) error {
 	return m.do(holds, func() error {
-		c, open := m.commands[id]
-		if !open {
-			return fmt.Errorf("command %d is not open", id)
+		c, known := m.commands[id]
+		if !known {
+			return fmt.Errorf("command %d is not in the journal", id)
 		}
 		if c.State == model.StateStarted {
 			c.State = model.StateProcessing
 		}
-		if !c.State.CanBecome(r.State) {
+		if c.State != r.State && !c.State.CanBecome(r.State) {
 			return fmt.Errorf("command %d is %s and cannot become %s", id, c.State, r.State)
 		}
 		c.State = r.State
 		m.commands[id] = c
-		if c.State.Final() {
-			delete(m.commands, id)
-		}
 		return nil
 	})
 }
@@ -103,6 +100,9 @@ func (m *Memory) Finish(_ context.Context, id int64, r store.Result, holds store
 func (m *Memory) OpenCommands(context.Context) (all []store.OpenCommand, err error) {
 	err = m.do(store.HoldChange{}, func() error {
 		for _, c := range m.commands {
+			if c.State.Final() {
+				continue
+			}
 			c.Targets = append([]model.Volume(nil), c.Targets...)
 			all = append(all, c)
 		}
@@ -202,6 +202,9 @@ func (m *Memory) left() (all []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.commands {
+		if c.State.Final() {
+			continue
+		}
 		all = append(all, fmt.Sprintf("command %v is %s", c.Argv, c.State))
 	}
 	for call := range maps.Values(m.running) {
