@@ -49,6 +49,25 @@ func (m *Manager) lockspaces(ctx context.Context) (map[string]map[int]lease.Host
 	return byVG, failed
 }
 
+// Hosts lists the hosts in the lockspaces of our VGs that have a name, by it and by the VG. With
+// an error those of the lockspaces that could be read.
+func (m *Manager) Hosts(ctx context.Context) (map[string]map[string]lease.Host, error) {
+	byVG, failed := m.lockspaces(ctx)
+	all := map[string]map[string]lease.Host{}
+	for vg, hosts := range byVG {
+		for _, h := range hosts {
+			if h.Name == "" {
+				continue
+			}
+			if all[h.Name] == nil {
+				all[h.Name] = map[string]lease.Host{}
+			}
+			all[h.Name][vg] = h
+		}
+	}
+	return all, failed
+}
+
 // random: a name that sanlock makes where our_host_name is not set: a uuid, a dot and the
 // start of the host's name (sanlock(8)).
 func random(name string) bool {

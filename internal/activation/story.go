@@ -28,7 +28,7 @@ func (s *story) told(step model.Step) bool {
 
 // beginStory begins the story of a migration, which the destination gives its name. An older
 // one of the guest has ended.
-func (m *Manager) beginStory(side model.Side, uuid, guest, peer, attempt string) *story {
+func (m *Manager) beginStory(side model.HandoffSide, uuid, guest, peer, attempt string) *story {
 	if !plainName(attempt) {
 		attempt = rand.Text()
 	}
@@ -142,7 +142,7 @@ func (m *Manager) loadStories(ctx context.Context, holds []model.Hold) {
 func triesOf(steps []model.HandoffStep) []*story {
 	type key struct {
 		attempt string
-		side    model.Side
+		side    model.HandoffSide
 	}
 	var all []*story
 	byKey := map[key]*story{}

@@ -49,7 +49,7 @@ func (p *program) handoff(h api.GuestHandoff) error {
 	return nil
 }
 
-func sideRows(side model.Side, s api.HandoffSide) [][]string {
+func sideRows(side model.HandoffSide, s api.HandoffSide) [][]string {
 	row := func(when, step, detail string) []string { return []string{string(side), s.Host, when, step, detail} }
 	var rows [][]string
 	for _, t := range s.Steps {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"virtlvm/internal/api"
 )
@@ -85,21 +84,6 @@ func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 // Handoff asks how the live migrations of a guest went, by its name or uuid.
 func (c *Client) Handoff(ctx context.Context, guest string) (api.GuestHandoff, error) {
 	return get[api.GuestHandoff](ctx, c, api.RouteHandoff, url.Values{"guest": {guest}})
-}
-
-// Commands lists the journal, newest first. limit 0: as many as the daemon thinks fit.
-// before 0: from the newest; else only rows with a smaller id.
-func (c *Client) Commands(ctx context.Context, limit int, before int64) ([]api.Command, error) {
-	query := limited(limit)
-	if before > 0 {
-		query.Set("before", strconv.FormatInt(before, 10))
-	}
-	return get[[]api.Command](ctx, c, api.RouteCommands, query)
-}
-
-// Command asks for one row of the journal.
-func (c *Client) Command(ctx context.Context, id int64) (api.Command, error) {
-	return get[api.Command](ctx, c, strings.Replace(api.RouteCommand, "{id}", strconv.FormatInt(id, 10), 1), nil)
 }
 
 // Hooks lists the hook calls received, newest first, of one guest where guest is not

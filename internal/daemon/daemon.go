@@ -21,6 +21,7 @@ import (
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
+	"virtlvm/internal/command"
 	"virtlvm/internal/config"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/peer"
@@ -50,8 +51,10 @@ type Daemon struct {
 	exec       *run.Exec
 	observer   *guests.Observer
 	peers      *peer.Peers
-	host       string      // this host's name among its peers
-	booted     atomic.Bool // lockspaces are started, or were long enough ago
+	commands   *command.Manager
+	looked     chan struct{} // closed when nothing of the commands runs any more
+	host       string        // this host's name among its peers
+	booted     atomic.Bool   // lockspaces are started, or were long enough ago
 	live       struct {
 		mu    sync.Mutex
 		names []string
@@ -125,6 +128,10 @@ func (d *Daemon) start(ctx context.Context) error {
 		d.log.Error("cannot tell the hook its settings; it uses its defaults", "err", err)
 	}
 	d.engine.Load(ctx)
+	d.commands = d.newCommands()
+	if err := d.commands.Resume(ctx); err != nil {
+		d.log.Error("cannot read the commands; none is taken until it works", "err", err)
+	}
 	d.drainSpool(ctx)
 	d.serve(listeners)
 	d.background(ctx)
@@ -133,12 +140,12 @@ func (d *Daemon) start(ctx context.Context) error {
 
 func (d *Daemon) serve(listeners map[net.Listener]string) {
 	srv := server.New(server.Options{
-		Engine: d.engine, Journal: d.store, Log: d.log, Spool: d.countSpool,
+		Engine: d.engine, Commands: d.commands, Journal: d.store, Log: d.log, Spool: d.countSpool,
 		Version: api.Version{
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
-		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed, Checker: d.newChecker(false),
+		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed, PeerConns: d.peerConns, Checker: d.newChecker(false),
 	})
 	for l, name := range listeners {
 		h := srv.HTTP(name == nameReadWrite)
@@ -161,6 +168,12 @@ func (d *Daemon) background(ctx context.Context) {
 	go d.startLockspaces(ctx)
 	go d.watchSpool(ctx)
 	go d.watchdog(ctx)
+	d.looked = make(chan struct{})
+	go func() {
+		defer close(d.looked)
+		d.commands.Run(ctx)
+	}()
+	go d.watchNetwork(ctx)
 	changed := make(chan struct{}, 1)
 	go func() {
 		if err := d.observer.Watch(ctx, changed); err != nil && ctx.Err() == nil {
@@ -190,7 +203,13 @@ func (d *Daemon) stop(cancel context.CancelFunc) error {
 	for _, s := range d.servers {
 		err = errors.Join(err, s.Shutdown(ctx))
 	}
+	// Hooks have a deadline of their own: what the sockets have used up does not count.
+	d.commands.Stop(context.Background())
 	cancel()
+	select {
+	case <-d.looked:
+	case <-ctx.Done():
+	}
 	if d.hostGoesDown(ctx) {
 		down, done := context.WithTimeout(context.Background(), downPatience)
 		defer done()

@@ -1,12 +1,12 @@
 package model
 
-// Side is what this host is in a live migration.
-type Side string
+// HandoffSide is what this host is in a live migration.
+type HandoffSide string
 
 // Sides.
 const (
-	SideSource      Side = "source"
-	SideDestination Side = "destination"
+	SideSource      HandoffSide = "source"
+	SideDestination HandoffSide = "destination"
 )
 
 // Step is something that has happened in a live migration on one of its two hosts.
@@ -48,7 +48,7 @@ type HandoffStep struct {
 	Attempt  string // names the try, on both hosts alike
 	UUID     string // of the guest
 	Guest    string // its name here
-	Side     Side
+	Side     HandoffSide
 	Peer     string // the host at the other end
 	Step     Step
 	Detail   string

@@ -12,7 +12,7 @@ import (
 	"virtlvm/internal/model"
 )
 
-func step(attempt, guest string, s model.Step, at int64) model.HandoffStep {
+func stepOf(attempt, guest string, s model.Step, at int64) model.HandoffStep {
 	return model.HandoffStep{
 		Attempt: attempt, UUID: "uuid-" + guest, Guest: guest, Side: model.SideSource, Peer: "kvm-b", Step: s, Detail: "why", AtMillis: at,
 	}
@@ -20,12 +20,12 @@ func step(attempt, guest string, s model.Step, at int64) model.HandoffStep {
 
 func TestHandoffSteps(t *testing.T) {
 	s, _ := open(t)
-	first := []model.HandoffStep{step("t1", "vm1", model.StepAsked, 10), step("t1", "vm1", model.StepRefused, 11)}
+	first := []model.HandoffStep{stepOf("t1", "vm1", model.StepAsked, 10), stepOf("t1", "vm1", model.StepRefused, 11)}
 	require.NoError(t, s.ChangeHolds(ctx, HoldChange{Steps: first}))
-	other := step("t2", "vm2", model.StepAsked, 12)
+	other := stepOf("t2", "vm2", model.StepAsked, 12)
 	id, err := s.Begin(ctx, Intent{Kind: "peer request", Argv: []string{"lend"}}, HoldChange{Steps: []model.HandoffStep{other}})
 	require.NoError(t, err)
-	second := step("t3", "vm1", model.StepAsked, 13)
+	second := stepOf("t3", "vm1", model.StepAsked, 13)
 	require.NoError(t, s.Finish(ctx, id, Result{State: model.StateCompleted}, HoldChange{Steps: []model.HandoffStep{second}}))
 
 	for _, who := range []string{"vm1", "uuid-vm1"} {

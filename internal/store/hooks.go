@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 	"time"
 
@@ -111,15 +112,17 @@ func (s *Store) HookCalls(ctx context.Context, limit int, guest string) ([]api.H
 	return all, err
 }
 
-// Prune removes ended rows from before a time, a bounded number at once so that no hook
-// waits for it. It reports whether there may be more.
+// Prune removes rows that ended before a time, a bounded number at once so that no hook
+// waits for it. What has not ended, or is not acknowledged, stays. Then it gives free pages
+// back. It reports whether there may be more.
 func (s *Store) Prune(ctx context.Context, before time.Time) (more bool, err error) {
 	const batch = 500
 	err = s.write(ctx, func(tx *sql.Tx) error {
 		for _, q := range []string{
-			`DELETE FROM command WHERE id IN (SELECT id FROM command WHERE created_ms < ? AND state IN ('COMPLETED', 'FAILED') LIMIT ?)`,
-			`DELETE FROM hook_call WHERE id IN (SELECT id FROM hook_call WHERE received_ms < ? AND verdict <> 'running' LIMIT ?)`,
-			`DELETE FROM handoff_step WHERE id IN (SELECT id FROM handoff_step WHERE at_ms < ? LIMIT ?)`,
+			`DELETE FROM command WHERE id IN (SELECT id FROM command WHERE created_ms < ?1 AND finished_ms < ?1
+				AND state IN ('COMPLETED', 'FAILED', 'RECONCILED') AND acknowledged = 1 LIMIT ?2)`,
+			`DELETE FROM hook_call WHERE id IN (SELECT id FROM hook_call WHERE received_ms < ?1 AND verdict <> 'running' LIMIT ?2)`,
+			`DELETE FROM handoff_step WHERE id IN (SELECT id FROM handoff_step WHERE at_ms < ?1 LIMIT ?2)`,
 		} {
 			res, err := tx.ExecContext(ctx, q, before.UnixMilli(), batch)
 			if err != nil {
@@ -133,16 +136,42 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (more bool, err err
 		}
 		return nil
 	})
+	if err != nil || more {
+		return more, err
+	}
+	return s.shrink(ctx)
+}
+
+// shrink gives a bounded number of free pages back to the disk; some are kept for what is
+// written next.
+func (s *Store) shrink(ctx context.Context) (more bool, err error) {
+	const atOnce, keep = 128, 1024 // pages of 4 KiB
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		var free, all int64
+		if err := tx.QueryRowContext(ctx, `SELECT (SELECT * FROM pragma_freelist_count), (SELECT * FROM pragma_page_count)`).Scan(&free, &all); err != nil {
+			return err
+		}
+		surplus := free - keep - all/10
+		if surplus <= 0 {
+			return nil
+		}
+		more = surplus > atOnce
+		// It frees a page with each row that is read.
+		rows, err := tx.QueryContext(ctx, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, min(surplus, atOnce)))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() { // see above
+		}
+		return rows.Err()
+	})
 	return more, err
 }
 
 func addQueries(ctx context.Context, tx *sql.Tx, queries []Query) error {
 	for _, q := range queries {
-		id, err := insertCommand(ctx, tx, q.Intent, q.Started)
-		if err != nil {
-			return err
-		}
-		if err := finishCommand(ctx, tx, id, q.Result, q.Started.Add(q.Duration)); err != nil {
+		if _, err := insertStep(ctx, tx, q.Intent, q.Result, q.Started, q.Started.Add(q.Duration).UnixMilli()); err != nil {
 			return err
 		}
 	}

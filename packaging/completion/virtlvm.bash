@@ -56,8 +56,17 @@ _virtlvm() {
 		' guest') path='guest' ;;
 		'guest handoff') path='guest/handoff' ;;
 		' commands') path='commands' ;;
-		'commands --limit') value=$word ;;
+		'commands --limit' | 'commands --state' | 'commands --since') value=$word ;;
 		' command') path='command' ;;
+		'command watch') path='command/watch' ;;
+		'command cancel') path='command/cancel' ;;
+		'command/cancel --why') value=$word ;;
+		'command resolve') path='command/resolve' ;;
+		'command/resolve --as' | 'command/resolve --why') value=$word ;;
+		'command run') path='command/run' ;;
+		'command/run --deadline' | 'command/run --on-disconnect') value=$word ;;
+		' events') path='events' ;;
+		'events --after' | 'events --limit') value=$word ;;
 		' hooks') path='hooks' ;;
 		'hooks --limit' | 'hooks --guest') value=$word ;;
 		' activate') path='activate' ;;
@@ -85,7 +94,11 @@ _virtlvm() {
 		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
 		check) candidates+=' --cluster --quiet --fix --yes' ;;
-		commands) candidates+=' --limit' ;;
+		commands) candidates+=' --limit --state --since' ;;
+		command/cancel) candidates+=' --why' ;;
+		command/resolve) candidates+=' --as --why' ;;
+		command/run) candidates+=' --deadline --on-disconnect --detach' ;;
+		events) candidates+=' --follow --after --limit' ;;
 		hooks) candidates+=' --limit --guest' ;;
 		activate) candidates+=' --shared' ;;
 		relay) candidates+=' --peer' ;;
@@ -95,12 +108,13 @@ _virtlvm() {
 		'volumes 0') kind='group' ;;
 		'guest/handoff 0') kind='guest' ;;
 		'guest 0') candidates='handoff' ;;
+		'command 0') candidates='watch cancel resolve run' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status check volumes guests guest commands command hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status check volumes guests guest commands command events hooks activate deactivate peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then

@@ -141,7 +141,7 @@ func (b *bench) moveOnce(ctx context.Context, virt map[*host]*fakevirt.Host, fro
 	newest := map[*host]int64{}
 	before := map[*host]map[string]int{}
 	for _, h := range []*host{from, to} {
-		commands, err := h.api.Commands(ctx, 1, 0)
+		commands, err := h.api.Commands(ctx, api.CommandFilter{Limit: 1})
 		if err != nil {
 			return m, err
 		}
@@ -172,7 +172,7 @@ func (b *bench) moveOnce(ctx context.Context, virt map[*host]*fakevirt.Host, fro
 	time.Sleep(50 * time.Millisecond) // the last look is written
 	for _, h := range []*host{from, to} {
 		m.ran += since(before[h], h.programs())
-		commands, err := h.api.Commands(ctx, 200, 0)
+		commands, err := h.api.Commands(ctx, api.CommandFilter{Limit: 200})
 		if err != nil {
 			return m, err
 		}

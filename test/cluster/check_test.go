@@ -98,7 +98,7 @@ func TestRepair(t *testing.T) {
 	_, err = a.Engine().Repair(t.Context(), activation.Repair{Cmd: lvm.LockStartCmd("vg_san"), Target: model.Volume{VG: "vg_san"}}, "x",
 		func(context.Context) error { return errors.New("nothing has changed") })
 	assert.ErrorContains(t, err, "nothing has changed")
-	commands, err := a.Store().Commands(t.Context(), 1, 0)
+	commands, err := a.Store().Commands(t.Context(), api.CommandFilter{Limit: 1})
 	require.NoError(t, err)
 	assert.Equal(t, string(model.StateFailed), commands[0].State)
 	assert.Equal(t, "nothing has changed", commands[0].Outcome)

@@ -210,7 +210,7 @@ func TestCallsBetweenHostsAreJournalled(t *testing.T) {
 	ends(t, a, "un")
 	ends(t, b, "ex")
 	rows := func(h *Host, kind string) string {
-		all, err := h.Store().Commands(ctx, 1000, 0)
+		all, err := h.Store().Commands(ctx, api.CommandFilter{Limit: 1000})
 		require.NoError(t, err)
 		var words []string
 		for i := len(all) - 1; i >= 0; i-- {

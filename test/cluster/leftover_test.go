@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"virtlvm/internal/api"
 	"virtlvm/test/fakevirt"
 	"virtlvm/test/san"
 )
@@ -55,7 +56,7 @@ func canWrite(h *Host, lv string) bool {
 // cutOffs counts the commands that cut a volume off.
 func cutOffs(t *testing.T, h *Host) int {
 	t.Helper()
-	all, err := h.Store().Commands(ctx, 1000, 0)
+	all, err := h.Store().Commands(ctx, api.CommandFilter{Limit: 1000})
 	require.NoError(t, err)
 	n := 0
 	for _, c := range all {

@@ -37,7 +37,7 @@ func atMost(t *testing.T, h *Host, op string, most map[string]int) {
 	t.Helper()
 	calls, err := h.Store().HookCalls(ctx, 20, "")
 	require.NoError(t, err)
-	commands, err := h.Store().Commands(ctx, 200, 0)
+	commands, err := h.Store().Commands(ctx, api.CommandFilter{Limit: 200})
 	require.NoError(t, err)
 	for _, call := range calls {
 		if call.Op != op {

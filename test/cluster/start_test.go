@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"virtlvm/internal/api"
 	"virtlvm/test/san"
 )
 
@@ -303,7 +304,7 @@ func TestHundredDisks(t *testing.T) {
 	_, err := a.Virt.Define(ctx, xml)
 	require.NoError(t, err)
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
-	commands, err := a.Store().Commands(ctx, 1000, 0)
+	commands, err := a.Store().Commands(ctx, api.CommandFilter{Limit: 1000})
 	require.NoError(t, err)
 	changes := 0
 	for _, cmd := range commands {
