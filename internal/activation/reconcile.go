@@ -113,7 +113,7 @@ func (m *Manager) restless() bool {
 		return true
 	}
 	for _, h := range m.holds {
-		if h.Phase == model.PhaseEnding || h.Owner != model.OwnerOperator && !h.Attempt.Seen {
+		if h.Phase == model.PhaseEnding || model.IsGuest(h.Owner) && !h.Attempt.Seen {
 			return true
 		}
 	}
@@ -129,6 +129,7 @@ func (m *Manager) pass(ctx context.Context, full bool) {
 	m.problem("database", m.Journal.Health(ctx))
 	if full {
 		m.lookAtVGs(ctx)
+		m.lookForHandmade(ctx, true)
 		m.prune(ctx)
 	}
 	s, err := m.sight()

@@ -112,6 +112,7 @@ func (m *Manager) loadStories(ctx context.Context, holds []model.Hold) {
 		guests[h.Owner] = true
 	}
 	delete(guests, model.OwnerOperator)
+	delete(guests, model.OwnerRetained)
 	newest := map[string]*story{}
 	for _, guest := range sortedKeys(guests) {
 		limit := enough

@@ -43,6 +43,7 @@ func (m *Manager) Status(ctx context.Context) api.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.Holds = m.countHolds()
+	s.Events = m.report.latest()
 	for _, vg := range m.known {
 		s.VGs = append(s.VGs, m.vgView(vg, now, lookErr))
 	}
@@ -58,6 +59,9 @@ func (m *Manager) Status(ctx context.Context) api.Status {
 // countHolds must be called with m.mu held.
 func (m *Manager) countHolds() (n api.HoldCounts) {
 	for _, h := range m.holds {
+		if h.Owner == model.OwnerRetained && h.Phase == model.PhaseHeld {
+			n.Retained++
+		}
 		switch h.Wanted() {
 		case model.ModeEX:
 			n.Exclusive++
@@ -191,9 +195,12 @@ func (m *Manager) addHolds(view *api.Volume, v model.Volume, a model.Actual) {
 		}
 		held = true
 		want = want.Max(h.Wanted())
-		if h.Owner == model.OwnerOperator {
+		switch h.Owner {
+		case model.OwnerOperator:
 			view.Note = "activated by an operator"
-		} else {
+		case model.OwnerRetained:
+			view.Note = "retained, used by nobody"
+		default:
 			view.Guests = append(view.Guests, h.Guest)
 		}
 	}
@@ -234,7 +241,7 @@ func (m *Manager) ListGuests(ctx context.Context) ([]api.Guest, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k, h := range m.holds {
-		if k.owner == model.OwnerOperator {
+		if !model.IsGuest(k.owner) {
 			continue
 		}
 		g := byUUID[k.owner]

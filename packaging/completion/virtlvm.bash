@@ -55,6 +55,14 @@ _virtlvm() {
 		' guests') path='guests' ;;
 		' guest') path='guest' ;;
 		'guest handoff') path='guest/handoff' ;;
+		' locks') path='locks' ;;
+		' lock') path='lock' ;;
+		'lock show') path='lock/show' ;;
+		'lock transfer') path='lock/transfer' ;;
+		'lock/transfer --to' | 'lock/transfer --guest') value=$word ;;
+		'lock where') path='lock/where' ;;
+		'lock/where --op' | 'lock/where --on') value=$word ;;
+		' hosts') path='hosts' ;;
 		' commands') path='commands' ;;
 		'commands --limit' | 'commands --state' | 'commands --since') value=$word ;;
 		' command') path='command' ;;
@@ -71,6 +79,7 @@ _virtlvm() {
 		'hooks --limit' | 'hooks --guest') value=$word ;;
 		' activate') path='activate' ;;
 		' deactivate') path='deactivate' ;;
+		' lease-lost') path='lease-lost' ;;
 		' peer') path='peer' ;;
 		'peer authorize') path='peer/authorize' ;;
 		'peer test') path='peer/test' ;;
@@ -89,11 +98,15 @@ _virtlvm() {
 		case $value in
 		--socket) kind='file' ;;
 		--guest) kind='guest' ;;
+		--guest) kind='guest' ;;
 		esac
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
 		check) candidates+=' --cluster --quiet --fix --yes' ;;
+		locks) candidates+=' --cluster --stale' ;;
+		lock/transfer) candidates+=' --to --guest --wait' ;;
+		lock/where) candidates+=' --op --on' ;;
 		commands) candidates+=' --limit --state --since' ;;
 		command/cancel) candidates+=' --why' ;;
 		command/resolve) candidates+=' --as --why' ;;
@@ -101,6 +114,7 @@ _virtlvm() {
 		events) candidates+=' --follow --after --limit' ;;
 		hooks) candidates+=' --limit --guest' ;;
 		activate) candidates+=' --shared' ;;
+		lease-lost) candidates+=' --yes' ;;
 		relay) candidates+=' --peer' ;;
 		esac
 	else
@@ -108,13 +122,19 @@ _virtlvm() {
 		'volumes 0') kind='group' ;;
 		'guest/handoff 0') kind='guest' ;;
 		'guest 0') candidates='handoff' ;;
+		'locks 0') kind='group' ;;
+		'lock/show 0') kind='volume' ;;
+		'lock/transfer 0') kind='volume' ;;
+		'lock/where 0') kind='volume' ;;
+		'lock 0') candidates='show transfer where' ;;
 		'command 0') candidates='watch cancel resolve run' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
+		'lease-lost 0') kind='group' ;;
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status check volumes guests guest commands command events hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status check volumes guests guest locks lock hosts commands command events hooks activate deactivate lease-lost peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then

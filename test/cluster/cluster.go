@@ -18,6 +18,7 @@ import (
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
+	"virtlvm/internal/locks"
 	"virtlvm/internal/run"
 	"virtlvm/internal/store"
 	"virtlvm/test/fakevirt"
@@ -44,8 +45,8 @@ type Cluster struct {
 	T     TB
 	SAN   *san.SAN
 	Hosts map[string]*Host
-	// Cut says whether a call between two hosts is lost; nil: none is.
-	Cut func(from, to, path string) bool
+	// Cut says whether a call between two hosts is lost, Lost whether its answer is; nil: none.
+	Cut, Lost func(from, to, path string) bool
 	// Tamper changes what a host answers another; nil: nothing is.
 	Tamper func(path string, answer any) (any, error)
 	// At is told of each place where a daemon touches the world: it may wait there, or kill
@@ -102,10 +103,12 @@ type Host struct {
 	// orphan is a command of an earlier daemon that still runs, nil when there is none.
 	orphan   func() []string
 	glass    atomic.Bool
+	retain   atomic.Bool     // [locks] release = "retain"
 	others   func() []string // the hosts it knows
 	isolate  atomic.Bool
-	programs programs // those that the daemon has run
-	memory   *Memory  // the journal, where that is in memory
+	ahead    time.Duration // of the clock that it tells others
+	programs programs      // those that the daemon has run
+	memory   *Memory       // the journal, where that is in memory
 	mu       sync.Mutex
 	daemon   *Daemon       // nil: it is down
 	up       chan struct{} // closed when it comes up
@@ -204,6 +207,13 @@ func (h *Host) Engine() *activation.Manager {
 	d := h.Daemon()
 	require.NotNil(h.c.T, d, "the daemon of %s is down", h.Name)
 	return d.engine
+}
+
+// Locks is the lock manager of the running daemon.
+func (h *Host) Locks() *locks.Locks {
+	d := h.Daemon()
+	require.NotNil(h.c.T, d, "the daemon of %s is down", h.Name)
+	return d.locks
 }
 
 // Store of the running daemon.

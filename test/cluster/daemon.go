@@ -14,6 +14,7 @@ import (
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/lease"
+	"virtlvm/internal/locks"
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/run"
 	"virtlvm/internal/store"
@@ -26,6 +27,7 @@ type Daemon struct {
 
 	c       *Cluster
 	engine  *activation.Manager
+	locks   *locks.Locks // nil where the journal is in memory
 	store   *store.Store // nil: the journal is in memory
 	stop    context.CancelFunc
 	done    chan struct{} // closed when its loop has ended
@@ -50,6 +52,12 @@ func (h *Host) Launch() *Daemon {
 		h.c.o.Break(d, &deps)
 	}
 	d.engine = activation.New(deps)
+	if d.store != nil {
+		d.locks = locks.New(locks.Options{
+			Engine: d.engine, Leases: deps.Leases, Peers: peers{d}, Hints: d.store, Attr: deps.LVM.(*lvm.LVM).Attr,
+			Log: slog.New(slog.NewTextHandler(h.log, nil)), Host: h.Name, Version: "1.2.3", Now: h.c.Now, Monotonic: h.uptime,
+		})
+	}
 	h.daemon = d
 	close(h.up)
 	go d.run(ctx)
@@ -130,7 +138,7 @@ func (d *Daemon) deps() activation.Deps {
 		Settings: func() activation.Settings {
 			return activation.Settings{
 				Scope: h.scope, CommandTimeout: h.timeout, LockstartRetry: 50 * time.Millisecond,
-				JournalKeep: time.Hour, BreakGlass: h.glass.Load, IsolateLeftovers: h.isolate.Load(),
+				JournalKeep: time.Hour, BreakGlass: h.glass.Load, IsolateLeftovers: h.isolate.Load(), Retain: h.retain.Load(),
 			}
 		},
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"sync"
 
 	"virtlvm/internal/api"
 )
@@ -51,6 +53,9 @@ func (n direct) Call(ctx context.Context, from, to, path string, body []byte) ([
 	work, back := n.c.child(ctx, path+" on "+to)
 	answer, err := host.serve(work, from, path, body)
 	back()
+	if n.c.Lost != nil && n.c.Lost(from, to, path) {
+		return nil, brokenOff(to)
+	}
 	return answer, err
 }
 
@@ -81,7 +86,11 @@ func (h *Host) serve(ctx context.Context, from, path string, body []byte) ([]byt
 		}
 		d.alive()
 		var r result
-		r.data, r.err = h.c.answer(path)(dispatch(ctx, d.engine, from, path, body))
+		if path == api.RoutePeerHello {
+			r.data, r.err = h.c.answer(path)(api.Hello{Version: api.Version{Version: "1.2.4", Host: h.Name}, Now: h.c.Now().Add(h.ahead)}, nil)
+		} else {
+			r.data, r.err = h.c.answer(path)(dispatch(ctx, d.engine, from, path, body))
+		}
 		d.at(ctx, Point{Kind: "answer", What: path})
 		answered <- r
 	}()
@@ -107,6 +116,35 @@ func (c *Cluster) answer(path string) func(any, error) ([]byte, error) {
 	}
 }
 
+// Names implements locks.Peers.
+func (p peers) Names(context.Context) ([]string, error) {
+	var names []string
+	for name := range p.d.c.Hosts {
+		if name != p.d.Host.Name {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Each implements locks.Peers.
+func (p peers) Each(ctx context.Context, names []string, fn func(context.Context, string) error) map[string]error {
+	results := map[string]error{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() {
+			err := fn(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			results[name] = err
+		})
+	}
+	all.Wait()
+	return results
+}
+
 // engine is what peers call.
 type engine interface {
 	Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error)
@@ -115,6 +153,9 @@ type engine interface {
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
 	HandoffSides(ctx context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error)
 	Notice(peer string, n api.PeerNotice)
+	LocksHere(ctx context.Context, q api.LocksQuery) (api.LocksAnswer, error)
+	Release(ctx context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error)
+	Retain(ctx context.Context, peer string, req api.RetainRequest) (struct{}, error)
 }
 
 func dispatch(ctx context.Context, m engine, from, path string, body []byte) (any, error) {
@@ -134,6 +175,14 @@ func dispatch(ctx context.Context, m engine, from, path string, body []byte) (an
 			m.Notice(peer, n)
 			return struct{}{}, nil
 		})
+	case api.RoutePeerLocks:
+		return handle(ctx, from, body, func(ctx context.Context, _ string, q api.LocksQuery) (api.LocksAnswer, error) {
+			return m.LocksHere(ctx, q)
+		})
+	case api.RoutePeerRelease:
+		return handle(ctx, from, body, m.Release)
+	case api.RoutePeerRetain:
+		return handle(ctx, from, body, m.Retain)
 	}
 	return nil, api.NewError(api.KindNotFound, "no route "+path)
 }
