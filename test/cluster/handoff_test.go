@@ -162,7 +162,7 @@ func TestHandoffToldWithoutTheOtherHost(t *testing.T) {
 	m := told(t, c, a)
 	assert.Equal(t, "released", m.Source.State)
 	assert.Equal(t, api.HandoffUnknown, m.Destination.State)
-	assert.Contains(t, m.Destination.Problem, "virtlvmd on kvm-b cannot be reached")
+	assert.Contains(t, m.Destination.Problem, "cannot reach kvm-b: no answer")
 	b.StartDaemon()
 	assert.Equal(t, "exclusive", told(t, c, a).Destination.State)
 }
