@@ -147,6 +147,7 @@ type Manager struct {
 	asked     sync.WaitGroup
 	vgs       map[string]*vgQueue
 	report    report
+	tallies   tallies
 	nextLook  time.Time // when everything is looked at next; zero: now
 	known     []lvm.VG  // from the last full look
 	handmade  *handmade // what others do to our volumes
@@ -182,6 +183,7 @@ func New(d Deps) *Manager {
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
 		report:    newReport(),
+		tallies:   newTallies(),
 		handmade:  newHandmade(),
 	}
 }
