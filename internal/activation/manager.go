@@ -89,6 +89,8 @@ type Deps struct {
 	Alive  func(pid int, start uint64) bool     // is that process still there?
 	Find   func(argv []string) []run.Process    // processes that run a command line
 	After  func(time.Duration) <-chan time.Time // default time.After
+	// Branch tells, in its context, what goes on beside something else; nil: nobody asks.
+	Branch func(ctx context.Context, what string) context.Context
 
 	Settings func() Settings // read at each use, so that a reload takes effect
 }
@@ -156,6 +158,9 @@ type Manager struct {
 func New(d Deps) *Manager {
 	if d.After == nil {
 		d.After = time.After
+	}
+	if d.Branch == nil {
+		d.Branch = func(ctx context.Context, _ string) context.Context { return ctx }
 	}
 	return &Manager{
 		Deps:     d,
