@@ -123,6 +123,11 @@ func (m *Manager) awaitReady(ctx context.Context) error {
 	select {
 	case <-m.ready:
 		return nil
+	default:
+	}
+	select {
+	case <-m.ready:
+		return nil
 	case <-ctx.Done():
 		return api.NewError(api.KindUnknown, "virtlvmd has not finished its first look at this host; see 'virtlvm status' and try again")
 	}
