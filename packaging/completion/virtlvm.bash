@@ -98,7 +98,6 @@ _virtlvm() {
 		case $value in
 		--socket) kind='file' ;;
 		--guest) kind='guest' ;;
-		--guest) kind='guest' ;;
 		esac
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'
