@@ -217,17 +217,17 @@ func (s *sim) pass() {
 	}
 	d := pauses[s.draw(len(pauses), "how long")]
 	s.say("%s pass", d)
-	s.advance(min(d, restartSec))
-	if d > restartSec {
+	s.advance(min(d, restartPause))
+	if d > restartPause {
 		if s.draw(4, "stays down") != 3 {
 			s.relaunch()
 		}
-		s.advance(d - restartSec)
+		s.advance(d - restartPause)
 	}
 }
 
-// restartSec is the unit's: so soon a killed daemon is there again, mostly.
-const restartSec = time.Second
+// restartPause is RestartSec of the unit: so soon a killed daemon is there again, mostly.
+const restartPause = time.Second
 
 func (s *sim) relaunch() {
 	for _, name := range s.hosts {
