@@ -113,7 +113,7 @@ func (j job) due() bool {
 		return true
 	}
 	for _, h := range j.holds {
-		if h.Phase != model.PhaseEnding && (h.Attempt.Seen || h.Owner == model.OwnerOperator) {
+		if h.Phase != model.PhaseEnding && (h.Attempt.Seen || !model.IsGuest(h.Owner)) {
 			return true
 		}
 	}

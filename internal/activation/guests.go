@@ -50,7 +50,7 @@ func (m *Manager) uuidOf(guest string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k, h := range m.holds {
-		if h.Guest == guest && k.owner != model.OwnerOperator {
+		if h.Guest == guest && model.IsGuest(k.owner) {
 			return k.owner
 		}
 	}
@@ -106,7 +106,7 @@ func (m *Manager) judgeBy(ctx context.Context, s sight, only string) {
 	var change store.HoldChange
 	m.mu.Lock()
 	for k, h := range m.holds {
-		if k.owner == model.OwnerOperator || h.Phase == model.PhaseEnding || only != "" && k.owner != only || m.stale(s, k.owner) {
+		if !model.IsGuest(k.owner) || h.Phase == model.PhaseEnding || only != "" && k.owner != only || m.stale(s, k.owner) {
 			continue
 		}
 		switch m.fateOf(h, s.Snapshot) {

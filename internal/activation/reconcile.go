@@ -103,7 +103,7 @@ func (m *Manager) restless() bool {
 		return true
 	}
 	for _, h := range m.holds {
-		if h.Phase == model.PhaseEnding || h.Owner != model.OwnerOperator && !h.Attempt.Seen {
+		if h.Phase == model.PhaseEnding || model.IsGuest(h.Owner) && !h.Attempt.Seen {
 			return true
 		}
 	}

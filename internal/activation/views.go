@@ -191,9 +191,12 @@ func (m *Manager) addHolds(view *api.Volume, v model.Volume, a model.Actual) {
 		}
 		held = true
 		want = want.Max(h.Wanted())
-		if h.Owner == model.OwnerOperator {
+		switch {
+		case h.Owner == model.OwnerOperator:
 			view.Note = "activated by an operator"
-		} else {
+		case !model.IsGuest(h.Owner):
+			view.Note = "held by " + h.Subject()
+		default:
 			view.Guests = append(view.Guests, h.Guest)
 		}
 	}
@@ -228,7 +231,7 @@ func (m *Manager) ListGuests(ctx context.Context) ([]api.Guest, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k, h := range m.holds {
-		if k.owner == model.OwnerOperator {
+		if !model.IsGuest(k.owner) {
 			continue
 		}
 		g := byUUID[k.owner]

@@ -52,9 +52,9 @@ type Why string
 
 // Reasons.
 const (
-	NeverRan Why = "never ran"        // nothing of it has been done
-	Rebooted Why = "the host rebooted" // it ran, and the host went down
-	Lost     Why = "it left no trace"  // it ran, and was killed together with its record
+	NeverRan Why = "never ran"              // nothing of it has been done
+	Rebooted Why = "the host rebooted"      // it ran, and the host went down
+	Lost     Why = "it left no trace"       // it ran, and was killed together with its record
 	Missing  Why = "nothing is known of it" // neither folder nor unit: never made, or collected
 )
 

@@ -50,6 +50,9 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 			Resolver:  &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
 			Inspector: &domain.Inspector{Runner: looks},
 		},
+		Definitions: func() ([]*domain.Domain, error) {
+			return domain.ReadDefinitions(d.config.Load().Paths.Definitions)
+		},
 		Runner:   exec,
 		Log:      d.log,
 		Host:     d.host,

@@ -128,8 +128,8 @@ const OwnerOperator = "operator"
 
 // Hold says: Owner needs Volume on this host.
 type Hold struct {
-	Owner  string // guest uuid, or OwnerOperator
-	Guest  string // guest name, for messages; empty for an operator
+	Owner  string // guest uuid, OwnerOperator, or see CommandOwner
+	Guest  string // guest name, for messages; empty for an operator or a command
 	Volume VolumeID
 	LockLV string // uuid of the LV whose lock protects the volume: see Volume.LockLV
 	Name   string // "vg/lv" when last seen
@@ -173,10 +173,13 @@ func (h Hold) Wanted() LockMode {
 	return h.Mode
 }
 
-// Subject names the hold's owner in messages: "guest vm1" or "an operator".
+// Subject names the hold's owner in messages: "guest vm1", "an operator" or "command KEY".
 func (h Hold) Subject() string {
 	if h.Owner == OwnerOperator {
 		return "an operator"
+	}
+	if key, _, ok := CommandOf(h.Owner); ok {
+		return "command " + key
 	}
 	return "guest " + h.Guest
 }

@@ -149,6 +149,9 @@ func (h *Host) StartDaemon() {
 			Resolver:  &domain.Resolver{Root: h.dir, PoolDirs: []string{"/etc/libvirt/storage"}},
 			Inspector: &domain.Inspector{Runner: looks},
 		},
+		Definitions: func() ([]*domain.Domain, error) {
+			return domain.ReadDefinitions(filepath.Join(h.dir, "etc/libvirt/qemu"))
+		},
 		Runner: runner,
 		Log:    slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Host:   h.Name, BootID: h.bootID(), Now: h.c.Now, Uptime: h.uptime,

@@ -41,6 +41,7 @@ type engine interface {
 	Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error)
 	GrantGood(ctx context.Context, peer string, q api.GrantQuery) (api.GrantAnswer, error)
 	Writers(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
+	Named(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
 	Notice(peer string, n api.PeerNotice)
 }
@@ -53,6 +54,8 @@ func dispatch(ctx context.Context, m engine, from, path string, in any) (any, er
 		return m.GrantGood(ctx, from, in.(api.GrantQuery))
 	case api.RoutePeerWriters:
 		return m.Writers(ctx, from, in.(api.WritersQuery))
+	case api.RoutePeerNamed:
+		return m.Named(ctx, from, in.(api.WritersQuery))
 	case api.RoutePeerGuest:
 		return m.GuestState(ctx, from, in.(api.GuestQuery))
 	case api.RoutePeerNotice:
