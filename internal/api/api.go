@@ -33,8 +33,8 @@ const (
 	RouteStatus     = "/v1/status"             // GET -> Status
 	RouteVolumes    = "/v1/volumes"            // GET ?vg=NAME -> []Volume
 	RouteGuests     = "/v1/guests"             // GET -> []Guest
-	RouteCommands   = "/v1/commands"           // GET ?limit=N&before=ID -> []Command, newest first
-	RouteCommand    = "/v1/commands/{id}"      // GET -> Command
+	RouteCommands   = "/v1/commands"           // GET ?limit=N&before=ID&state=STATE&since=TIME -> []Command, newest first; POST: see command.go
+	RouteCommand    = "/v1/commands/{id}"      // GET ?fresh=1 -> Command; fresh: the executor is asked first
 	RouteHooks      = "/v1/hooks"              // GET ?limit=N&guest=NAME -> []HookRecord, newest first
 	RouteActivate   = "/v1/volumes/activate"   // POST VolumeRequest -> Command
 	RouteDeactivate = "/v1/volumes/deactivate" // POST VolumeRequest -> Command

@@ -102,24 +102,6 @@ type GuestDisk struct {
 	Actual string `json:"actual"`
 }
 
-// Command is a row of the journal.
-type Command struct {
-	ID       int64     `json:"id"`
-	Kind     string    `json:"kind"`  // "activate", "deactivate", "query", ...
-	State    string    `json:"state"` // see model.CommandState
-	Argv     []string  `json:"argv"`
-	Targets  []string  `json:"targets"` // "vg/lv", ...
-	HookCall int64     `json:"hook_call,omitempty"`
-	Cause    string    `json:"cause"` // why it was run: "hook prepare vm1", "reconcile", "operator uid 0"
-	Created  time.Time `json:"created"`
-	Finished time.Time `json:"finished,omitzero"`
-	ExitCode int       `json:"exit_code"` // of the program; -1 when it did not run or did not end
-	Stderr   string    `json:"stderr,omitempty"`
-	Error    string    `json:"error,omitempty"`   // our reading of the failure
-	Outcome  string    `json:"outcome,omitempty"` // what was observed afterwards
-	PID      int       `json:"pid,omitempty"`
-}
-
 // HookRecord is one hook call as the daemon saw it.
 type HookRecord struct {
 	ID       int64         `json:"id"`

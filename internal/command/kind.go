@@ -79,17 +79,12 @@ type Plan struct {
 }
 
 // Target is a volume or a guest.
-type Target struct {
-	// Volume: uuids of VG and LV. A guest has its uuid in LV and none in VG.
-	Volume model.VolumeID
-	Name   string // "vg/lv", or the guest's name
-	Shared bool   // it is only read: others may do so as well
-}
+type Target = model.Target
 
 // Command is a command as its Kind sees it.
 type Command struct {
 	// Key is unique for ever and on all hosts, also after a lost database: ORIGIN-SEQUENCE.
-	// Name units, files and tags after it. Letters, digits, dots and dashes.
+	// Name units, files and tags after it. Letters, digits, dots and dashes, at most 80.
 	Key      string
 	ID       int64 // of the row on this host, for messages
 	Kind     string

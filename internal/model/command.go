@@ -69,6 +69,28 @@ func (s CommandState) Final() bool {
 // Known reports whether s is a state at all.
 func (s CommandState) Known() bool { return slices.Contains(CommandStates(), s) }
 
+// Side is what a host has to do with a command in its journal.
+type Side string
+
+// Sides.
+const (
+	SideStep     Side = "step"     // one LVM command, run for a hook call, an operator or by itself
+	SideLocal    Side = "local"    // asked for and run here
+	SideOrigin   Side = "origin"   // asked for here, run elsewhere
+	SideExecutor Side = "executor" // asked for elsewhere, run here
+)
+
+// Runs reports whether the command is carried out on this host.
+func (s Side) Runs() bool { return s == SideLocal || s == SideExecutor }
+
+// Target is what a command is about: a volume or a guest.
+type Target struct {
+	// Volume: uuids of VG and LV. A guest has its uuid in LV and none in VG.
+	Volume VolumeID
+	Name   string // "vg/lv", or the guest's name
+	Shared bool   // it is only read: other commands may do so as well
+}
+
 // Progress is how far a command has come. The zero value: not known.
 type Progress struct {
 	Done  int64 `json:"done"`            // bytes

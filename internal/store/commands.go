@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"virtlvm/internal/api"
 	"virtlvm/internal/model"
 )
 
@@ -58,8 +57,8 @@ func (s *Store) Begin(ctx context.Context, in Intent, holds HoldChange) (id int6
 // Running records the process that runs a command.
 func (s *Store) Running(ctx context.Context, id int64, pid int, start uint64) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `UPDATE command SET state = ?, pid = ?, pid_start = ? WHERE id = ?`,
-			model.StateProcessing, pid, int64(start), id) //nolint:gosec // clock ticks since boot fit
+		_, err := tx.ExecContext(ctx, `UPDATE command SET state = ?, changed_ms = ?, pid = ?, pid_start = ? WHERE id = ?`,
+			model.StateProcessing, s.opts.Now().UnixMilli(), pid, int64(start), id) //nolint:gosec // clock ticks since boot fit
 		return err
 	})
 }
@@ -75,17 +74,7 @@ func (s *Store) Finish(ctx context.Context, id int64, r Result, holds HoldChange
 }
 
 func insertCommand(ctx context.Context, tx *sql.Tx, in Intent, now time.Time) (int64, error) {
-	argv, err := json.Marshal(in.Argv)
-	if err != nil {
-		return 0, err
-	}
-	hook := sql.NullInt64{Int64: in.HookCall, Valid: in.HookCall != 0}
-	res, err := tx.ExecContext(ctx, `INSERT INTO command (kind, state, argv, hook_call, cause, boot_id, created_ms)
-		VALUES (?, ?, ?, ?, ?, ?, ?)`, in.Kind, model.StateStarted, string(argv), hook, in.Cause, in.BootID, now.UnixMilli())
-	if err != nil {
-		return 0, err
-	}
-	id, err := res.LastInsertId()
+	id, err := insertStep(ctx, tx, in, Result{State: model.StateStarted, ExitCode: -1}, now, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -98,15 +87,31 @@ func insertCommand(ctx context.Context, tx *sql.Tx, in Intent, now time.Time) (i
 	return id, nil
 }
 
+// insertStep writes a row as it is; one that has ended already has no transitions.
+func insertStep(ctx context.Context, tx *sql.Tx, in Intent, r Result, created time.Time, finished int64) (int64, error) {
+	argv, err := json.Marshal(in.Argv)
+	if err != nil {
+		return 0, err
+	}
+	hook := sql.NullInt64{Int64: in.HookCall, Valid: in.HookCall != 0}
+	res, err := tx.ExecContext(ctx, `INSERT INTO command (kind, state, argv, hook_call, cause, boot_id, created_ms, changed_ms, finished_ms,
+		exit_code, stderr, error, outcome) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, in.Kind, r.State, string(argv), hook, in.Cause, in.BootID,
+		created.UnixMilli(), max(created.UnixMilli(), finished), finished, r.ExitCode, r.Stderr, r.Error, r.Outcome)
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
+}
+
 func finishCommand(ctx context.Context, tx *sql.Tx, id int64, r Result, now time.Time) error {
 	// A program that ended before its pid was recorded skips nothing: the row passes
 	// through PROCESSING here.
-	if _, err := tx.ExecContext(ctx, `UPDATE command SET state = ? WHERE id = ? AND state = ?`,
-		model.StateProcessing, id, model.StateStarted); err != nil {
+	if _, err := tx.ExecContext(ctx, `UPDATE command SET state = ?, changed_ms = ? WHERE id = ? AND state = ?`,
+		model.StateProcessing, now.UnixMilli(), id, model.StateStarted); err != nil {
 		return err
 	}
-	res, err := tx.ExecContext(ctx, `UPDATE command SET state = ?, finished_ms = ?, exit_code = ?, stderr = ?, error = ?, outcome = ? WHERE id = ?`,
-		r.State, now.UnixMilli(), r.ExitCode, r.Stderr, r.Error, r.Outcome, id)
+	res, err := tx.ExecContext(ctx, `UPDATE command SET state = ?, changed_ms = ?, finished_ms = ?, exit_code = ?, stderr = ?, error = ?, outcome = ? WHERE id = ?`,
+		r.State, now.UnixMilli(), now.UnixMilli(), r.ExitCode, r.Stderr, r.Error, r.Outcome, id)
 	if err != nil {
 		return err
 	}
@@ -116,31 +121,12 @@ func finishCommand(ctx context.Context, tx *sql.Tx, id int64, r Result, now time
 	return nil
 }
 
-const commandColumns = `id, kind, state, argv, coalesce(hook_call, 0), cause, boot_id, pid, pid_start, created_ms, finished_ms, exit_code, stderr, error, outcome`
-
-// Commands lists the newest commands below id before (0: all), at most limit.
-func (s *Store) Commands(ctx context.Context, limit int, before int64) ([]api.Command, error) {
-	return s.commands(ctx, `SELECT `+commandColumns+` FROM command WHERE ? = 0 OR id < ? ORDER BY id DESC LIMIT ?`, before, before, limit)
-}
-
-// Command returns one command; api.KindNotFound if there is none.
-func (s *Store) Command(ctx context.Context, id int64) (api.Command, error) {
-	all, err := s.commands(ctx, `SELECT `+commandColumns+` FROM command WHERE id = ?`, id)
-	if err != nil {
-		return api.Command{}, err
-	}
-	if len(all) == 0 {
-		return api.Command{}, api.NewError(api.KindNotFound, fmt.Sprintf("there is no command %d in the journal; 'virtlvm commands' lists them", id))
-	}
-	return all[0], nil
-}
-
-// OpenCommands returns the commands that have not ended, oldest first.
+// OpenCommands returns the steps that have not ended, oldest first.
 func (s *Store) OpenCommands(ctx context.Context) ([]OpenCommand, error) {
 	var all []OpenCommand
 	err := s.read(ctx, func(db *sql.DB) error {
 		rows, err := db.QueryContext(ctx, `SELECT id, kind, state, argv, boot_id, pid, pid_start FROM command
-			WHERE state NOT IN ('COMPLETED', 'FAILED') ORDER BY id`)
+			WHERE state <> 'COMPLETED' AND state IN ('STARTED', 'PROCESSING', 'TIMED_OUT', 'INTERRUPTED') AND side = 'step' ORDER BY id`)
 		if err != nil {
 			return err
 		}
@@ -162,74 +148,17 @@ func (s *Store) OpenCommands(ctx context.Context) ([]OpenCommand, error) {
 			return err
 		}
 		for i := range all {
-			if all[i].Targets, err = targets(ctx, db, all[i].ID); err != nil {
+			found, err := targets(ctx, db, all[i].ID)
+			if err != nil {
 				return err
+			}
+			for _, t := range found {
+				v := model.Volume{ID: t.Volume}
+				v.VG, v.LV = splitName(t.Name)
+				all[i].Targets = append(all[i].Targets, v)
 			}
 		}
 		return nil
 	})
 	return all, err
-}
-
-func (s *Store) commands(ctx context.Context, query string, args ...any) ([]api.Command, error) {
-	all := []api.Command{}
-	err := s.read(ctx, func(db *sql.DB) error {
-		rows, err := db.QueryContext(ctx, query, args...)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
-			c, err := scanCommand(rows)
-			if err != nil {
-				return err
-			}
-			all = append(all, c)
-		}
-		if err := rows.Err(); err != nil {
-			return err
-		}
-		for i := range all {
-			vols, err := targets(ctx, db, all[i].ID)
-			if err != nil {
-				return err
-			}
-			for _, v := range vols {
-				all[i].Targets = append(all[i].Targets, v.Name())
-			}
-		}
-		return nil
-	})
-	return all, err
-}
-
-func scanCommand(rows *sql.Rows) (api.Command, error) {
-	c := api.Command{Targets: []string{}}
-	var argv, boot string
-	var start, created, finished int64
-	if err := rows.Scan(&c.ID, &c.Kind, &c.State, &argv, &c.HookCall, &c.Cause, &boot, &c.PID, &start,
-		&created, &finished, &c.ExitCode, &c.Stderr, &c.Error, &c.Outcome); err != nil {
-		return c, err
-	}
-	c.Created, c.Finished = fromMillis(created), fromMillis(finished)
-	return c, json.Unmarshal([]byte(argv), &c.Argv)
-}
-
-func targets(ctx context.Context, db *sql.DB, id int64) ([]model.Volume, error) {
-	rows, err := db.QueryContext(ctx, `SELECT vg_uuid, lv_uuid, name FROM command_target WHERE command = ? ORDER BY name`, id)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var vols []model.Volume
-	for rows.Next() {
-		var v model.Volume
-		var name string
-		if err := rows.Scan(&v.ID.VG, &v.ID.LV, &name); err != nil {
-			return nil, err
-		}
-		v.VG, v.LV = splitName(name)
-		vols = append(vols, v)
-	}
-	return vols, rows.Err()
 }

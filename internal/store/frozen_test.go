@@ -75,8 +75,8 @@ func TestFrozenDatabases(t *testing.T) {
 	for schema := 1; schema <= newest; schema++ {
 		t.Run(fmt.Sprintf("schema %d", schema), func(t *testing.T) {
 			data, err := os.ReadFile(frozen(schema))
-			if schema == newest && os.IsNotExist(err) {
-				t.Skip("not shipped yet")
+			if schema > 1 && os.IsNotExist(err) {
+				t.Skip("never shipped, or not yet")
 			}
 			require.NoError(t, err)
 			thawed(t, data, schema)
@@ -98,7 +98,7 @@ func thawed(t *testing.T, data []byte, schema int) {
 	require.NoError(t, err)
 	assert.Equal(t, frozenHolds(), holds)
 
-	commands, err := s.Commands(ctx, 10, 0)
+	commands, err := s.Commands(ctx, api.CommandFilter{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, commands, 2)
 	assert.Equal(t, string(model.StateCompleted), commands[1].State)

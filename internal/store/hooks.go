@@ -110,14 +110,16 @@ func (s *Store) HookCalls(ctx context.Context, limit int, guest string) ([]api.H
 	return all, err
 }
 
-// Prune removes ended rows from before a time, a bounded number at once so that no hook
-// waits for it. It reports whether there may be more.
+// Prune removes rows that ended before a time, a bounded number at once so that no hook
+// waits for it. What has not ended, or is not acknowledged, stays. It reports whether there
+// may be more.
 func (s *Store) Prune(ctx context.Context, before time.Time) (more bool, err error) {
 	const batch = 500
 	err = s.write(ctx, func(tx *sql.Tx) error {
 		for _, q := range []string{
-			`DELETE FROM command WHERE id IN (SELECT id FROM command WHERE created_ms < ? AND state IN ('COMPLETED', 'FAILED') LIMIT ?)`,
-			`DELETE FROM hook_call WHERE id IN (SELECT id FROM hook_call WHERE received_ms < ? AND verdict <> 'running' LIMIT ?)`,
+			`DELETE FROM command WHERE id IN (SELECT id FROM command WHERE created_ms < ?1 AND finished_ms < ?1
+				AND state IN ('COMPLETED', 'FAILED', 'RECONCILED') AND acknowledged = 1 LIMIT ?2)`,
+			`DELETE FROM hook_call WHERE id IN (SELECT id FROM hook_call WHERE received_ms < ?1 AND verdict <> 'running' LIMIT ?2)`,
 		} {
 			res, err := tx.ExecContext(ctx, q, before.UnixMilli(), batch)
 			if err != nil {
@@ -136,11 +138,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (more bool, err err
 
 func addQueries(ctx context.Context, tx *sql.Tx, queries []Query) error {
 	for _, q := range queries {
-		id, err := insertCommand(ctx, tx, q.Intent, q.Started)
-		if err != nil {
-			return err
-		}
-		if err := finishCommand(ctx, tx, id, q.Result, q.Started.Add(q.Duration)); err != nil {
+		if _, err := insertStep(ctx, tx, q.Intent, q.Result, q.Started, q.Started.Add(q.Duration).UnixMilli()); err != nil {
 			return err
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // Connection settings: WAL so that readers never wait, FULL so that an intent is on disk
 // before its effect, IMMEDIATE so that a transaction that will write queues at its start.
 const (
-	writerParams = "_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_foreign_keys=on&_txlock=immediate"
-	readerParams = "mode=ro&_query_only=on&_busy_timeout=5000"
+	writerParams = "_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_foreign_keys=on&_txlock=immediate&_stmt_cache_size=64"
+	readerParams = "mode=ro&_query_only=on&_busy_timeout=5000&_stmt_cache_size=16"
 	readers      = 4
 )
 

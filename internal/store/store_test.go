@@ -95,7 +95,7 @@ func TestCommandFromIntentToResult(t *testing.T) {
 }
 
 func TestCommandStates(t *testing.T) {
-	states := []model.CommandState{model.StateStarted, model.StateProcessing, model.StateCompleted, model.StateFailed, model.StateTimedOut, model.StateInterrupted}
+	states := model.CommandStates()
 	s, _ := open(t)
 	for _, from := range states {
 		for _, to := range states {
@@ -132,7 +132,7 @@ func TestHookCalls(t *testing.T) {
 	assert.Equal(t, "vm�1�", calls[0].Guest)
 	assert.Equal(t, 40*time.Millisecond, calls[0].Duration)
 	assert.Equal(t, VerdictRefused, calls[0].Verdict)
-	commands, err := s.Commands(ctx, 10, 0)
+	commands, err := s.Commands(ctx, api.CommandFilter{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, commands, 1)
 	assert.Equal(t, time.Second, commands[0].Finished.Sub(commands[0].Created))

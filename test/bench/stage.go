@@ -238,7 +238,7 @@ func (h *host) lastCall(ctx context.Context) ([]api.Command, error) {
 	if err != nil {
 		return nil, err
 	}
-	recent, err := h.api.Commands(ctx, 100, 0)
+	recent, err := h.api.Commands(ctx, api.CommandFilter{Limit: 100})
 	if err != nil || len(calls) == 0 {
 		return nil, errors.Join(err, errors.New("the journal has no hook call"))
 	}

@@ -45,7 +45,7 @@ func hit(t *testing.T, c *Cluster, id int) {
 
 func commandsWith(t *testing.T, h *Host, words string) (found []string) {
 	t.Helper()
-	all, err := h.Store().Commands(ctx, 1000, 0)
+	all, err := h.Store().Commands(ctx, api.CommandFilter{Limit: 1000})
 	require.NoError(t, err)
 	for _, cmd := range all {
 		if line := strings.Join(cmd.Argv, " "); strings.Contains(line, words) {

@@ -303,7 +303,7 @@ func TestHundredDisks(t *testing.T) {
 	_, err := a.Virt.Define(ctx, xml)
 	require.NoError(t, err)
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
-	commands, err := a.Store().Commands(ctx, 1000, 0)
+	commands, err := a.Store().Commands(ctx, api.CommandFilter{Limit: 1000})
 	require.NoError(t, err)
 	changes := 0
 	for _, cmd := range commands {
