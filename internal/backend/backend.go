@@ -6,7 +6,8 @@
 //
 //	job.json   what the job is, and under which boot it was made; written before all else
 //	job.sh     what the unit runs: the steps, one after another
-//	ready/     is removed by job.sh when it begins: a job never begins twice
+//	ready/     is removed by job.sh when it begins: a job never begins twice. Renamed to
+//	           revoked/, it never begins at all
 //	lock       locked (flock) by job.sh and all it has started, as long as one of them lives
 //	step       number of the step that has begun last
 //	out, err   the output of the steps: files, so that nobody's end ends the job

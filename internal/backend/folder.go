@@ -107,11 +107,12 @@ func (f folder) read() (record, error) {
 
 // begun: job.sh has begun once.
 func (f folder) begun() (bool, error) {
-	_, err := os.Stat(f.path("ready"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
+	for _, name := range []string{"ready", "revoked"} {
+		if _, err := os.Stat(f.path(name)); !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
 	}
-	return false, err
+	return true, nil
 }
 
 // locked: a process of the job lives.

@@ -211,6 +211,26 @@ func (j *Jobs) Stop(ctx context.Context, id string) error {
 	return nil
 }
 
+// Revoke makes sure that a job that has not begun never will, though systemd may have been
+// asked to start it. begun: it has, look again.
+func (j *Jobs) Revoke(id string) (begun bool, err error) {
+	f, err := j.folder(id)
+	if err != nil {
+		return false, err
+	}
+	err = os.Rename(f.path("ready"), f.path("revoked"))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := f.read(); errors.Is(err, fs.ErrNotExist) {
+			return false, nil // what the unit would run is not there
+		}
+		return f.begun()
+	}
+	if err != nil {
+		return false, fmt.Errorf("cannot revoke job %s: %w", id, err)
+	}
+	return false, nil
+}
+
 // Collect removes what is left of a job that has ended, once its answer is in the
 // journal. A job that runs is refused.
 func (j *Jobs) Collect(ctx context.Context, id string) error {
@@ -229,7 +249,7 @@ func (j *Jobs) Collect(ctx context.Context, id string) error {
 		return fmt.Errorf("cannot remove job %s: %w", id, err)
 	}
 	// job.json last: without it the job counts as one that never ran.
-	for _, name := range []string{"ready", "lock", "step", "out", "err", "end.new", "end", "job.sh"} {
+	for _, name := range []string{"ready", "revoked", "lock", "step", "out", "err", "end.new", "end", "job.sh"} {
 		if err := os.Remove(f.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("cannot remove job %s: %w", id, err)
 		}

@@ -355,3 +355,31 @@ func TestHalfMadeFolder(t *testing.T) {
 	b.start([]string{"true"})
 	assert.True(t, b.end().OK())
 }
+
+// What systemd starts late does nothing any more.
+func TestRevoke(t *testing.T) {
+	b := newBench(t)
+	b.o.Units = broken{}
+	require.Error(t, b.jobs().Start(ctx, backend.Job{ID: "1", Steps: [][]string{{"true"}}}))
+	b.o.Units = b.units
+	for range 2 {
+		begun, err := b.jobs().Revoke("1")
+		require.NoError(t, err)
+		assert.False(t, begun)
+	}
+	assert.Equal(t, backend.NeverRan, b.look().Why)
+	require.NoError(t, b.units.Start(ctx, backend.Unit{Name: backend.UnitName("1"), Argv: []string{"/bin/sh", b.file("job.sh")}, Env: []string{"PATH=/usr/bin:/bin"}}))
+	r := b.end()
+	assert.Equal(t, 75, r.Code)
+	assert.Zero(t, r.Step)
+	require.NoError(t, b.jobs().Collect(ctx, "1"))
+	begun, err := b.jobs().Revoke("1")
+	require.NoError(t, err)
+	assert.False(t, begun, "there is none")
+
+	b.start([]string{"true"})
+	b.end()
+	begun, err = b.jobs().Revoke("1")
+	require.NoError(t, err)
+	assert.True(t, begun)
+}
