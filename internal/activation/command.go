@@ -35,15 +35,24 @@ func (m *Manager) Lookup(ctx context.Context, name string) (model.Volume, error)
 
 // HoldsOf lists the holds on a volume on this host.
 func (m *Manager) HoldsOf(id model.VolumeID) []model.Hold {
+	return m.holdsWhere(func(h model.Hold) bool { return h.Volume == id })
+}
+
+// HoldsBy lists the holds of an owner on this host.
+func (m *Manager) HoldsBy(owner string) []model.Hold {
+	return m.holdsWhere(func(h model.Hold) bool { return h.Owner == owner })
+}
+
+func (m *Manager) holdsWhere(which func(model.Hold) bool) []model.Hold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []model.Hold
 	for _, h := range m.holds {
-		if h.Volume == id {
+		if which(h) {
 			all = append(all, h)
 		}
 	}
-	sort.Slice(all, func(a, b int) bool { return all[a].Owner < all[b].Owner })
+	sort.Slice(all, func(a, b int) bool { return all[a].Owner+all[a].Name < all[b].Owner+all[b].Name })
 	return all
 }
 
