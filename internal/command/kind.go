@@ -73,9 +73,6 @@ type Plan struct {
 	// Backend: the work goes on outside of the daemon once Start has returned, and survives
 	// its end. Else Start does all of it.
 	Backend bool
-	// Timeout is the deadline where the request names none; 0: DefaultTimeout. A deadline
-	// kills nothing: the command becomes DANGLED_IN_BACKEND and is looked at until it ends.
-	Timeout time.Duration
 }
 
 // Target is a volume or a guest.
@@ -147,5 +144,6 @@ type Verdict struct {
 	Reason string
 }
 
-// DefaultTimeout is the deadline of a command that names none and whose kind has none.
+// DefaultTimeout is the deadline of a command that names none. A deadline kills nothing: the
+// command becomes DANGLED_IN_BACKEND and is looked at until it ends.
 const DefaultTimeout = 24 * time.Hour

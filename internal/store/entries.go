@@ -116,3 +116,14 @@ func (s *Store) Summary(ctx context.Context) (map[model.CommandState]int, error)
 	}
 	return counts, err
 }
+
+// Disconnectable returns the running commands of this host that shall be cancelled when their
+// origin is lost.
+func (s *Store) Disconnectable(ctx context.Context) (all []Entry, err error) {
+	err = s.read(ctx, func(db *sql.DB) error {
+		all, err = entries(ctx, db, `state <> 'COMPLETED' AND state IN ('STARTED', 'PROCESSING', 'PROCESSING_IN_BACKEND', 'DANGLED_IN_BACKEND')
+			AND side IN ('local', 'executor') AND on_disconnect = 'cancel'`)
+		return err
+	})
+	return all, err
+}

@@ -61,8 +61,8 @@ func migrations() ([]migration, error) {
 	return all, nil
 }
 
-// migrate applies what is missing, each migration in its own transaction, after a copy
-// of a database that holds anything.
+// migrate applies what is missing, each migration in its own transaction, after one copy
+// of a database that holds anything: the old version can have it back.
 func migrate(ctx context.Context, db *sql.DB, path string) error {
 	all, err := migrations()
 	if err != nil {
@@ -76,19 +76,18 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	if have > know {
 		return &NewerSchemaError{Path: path, Have: have, Know: know}
 	}
+	if have > 0 && have < know {
+		if err := backup(ctx, db, fmt.Sprintf("%s.schema-%d", path, have)); err != nil {
+			return fmt.Errorf("cannot copy the journal of schema %d before it is changed: %w", have, err)
+		}
+	}
 	for _, m := range all {
 		if m.number <= have {
 			continue
 		}
-		if have > 0 {
-			if err := backup(ctx, db, fmt.Sprintf("%s.schema-%d", path, have)); err != nil {
-				return fmt.Errorf("cannot copy the journal before migration %s: %w", m.name, err)
-			}
-		}
 		if err := apply(ctx, db, m); err != nil {
 			return fmt.Errorf("cannot apply migration %s: %w", m.name, err)
 		}
-		have = m.number
 	}
 	return nil
 }
