@@ -135,7 +135,7 @@ func (k volumeCopy) planNew(ctx context.Context, p *copyPlan) (command.Target, e
 	if need := roundUp(p.Size, extent); p.Format == formatRaw && p.ToFormat == formatRaw && need > free {
 		return command.Target{}, noRoom(vg, need, free)
 	}
-	return plannedTarget(vg, p.Destination), nil
+	return plannedTarget(p.Destination), nil
 }
 
 func noRoom(vg string, need, free int64) error {

@@ -171,10 +171,10 @@ func volumeTarget(v model.Volume, shared bool) command.Target {
 	return command.Target{Volume: v.ID, Name: v.Name(), Shared: shared}
 }
 
-// plannedTarget is a volume that is still to be made: its name stands for its uuid.
-func plannedTarget(vgUUID, name string) command.Target {
-	_, lv, _ := strings.Cut(name, "/")
-	return command.Target{Volume: model.VolumeID{VG: vgUUID, LV: "name " + lv}, Name: name}
+// plannedTarget is a volume that is still to be made: names stand for its uuids.
+func plannedTarget(name string) command.Target {
+	vg, lv, _ := strings.Cut(name, "/")
+	return command.Target{Volume: model.VolumeID{VG: vg, LV: "name " + lv}, Name: name}
 }
 
 // mebibyte is the unit of --bandwidth.

@@ -59,7 +59,7 @@ func (k volumeMove) Plan(ctx context.Context, args json.RawMessage) (command.Pla
 	}
 	rec, err := record(p)
 	return command.Plan{
-		Targets: []command.Target{volumeTarget(src, false), plannedTarget(p.ToVG, p.Dest), guestTarget(p.UUID, p.Guest)},
+		Targets: []command.Target{volumeTarget(src, false), plannedTarget(p.Dest), guestTarget(p.UUID, p.Guest)},
 		Record:  rec, Backend: true,
 	}, err
 }

@@ -67,7 +67,7 @@ func lastStep(out string) int64 { return permille(out[strings.LastIndexByte(out,
 
 // QemuImg implements Images with qemu-img.
 type QemuImg struct {
-	domain.Inspector
+	*domain.Inspector
 	// Runner runs what changes an image.
 	Runner run.Runner
 }

@@ -58,6 +58,9 @@ type Host struct {
 	scope func(string) bool
 	// timeout of one LVM command.
 	timeout time.Duration
+	// mortal, where not nil, stands between the next daemon and what it changes, so that a
+	// test can end it half-way.
+	mortal mortal
 	// orphan is a command of an earlier daemon that still runs, nil when there is none.
 	orphan func() []string
 	glass  atomic.Bool
@@ -137,11 +140,14 @@ func (h *Host) StartDaemon() {
 	state := filepath.Join(h.dir, "state")
 	require.NoError(t, os.MkdirAll(state, 0o750))
 	h.store = store.New(store.Options{Path: filepath.Join(state, "virtlvm.db"), Now: h.c.Now})
-	runner := h.LVM.Runner()
+	runner, journal := h.LVM.Runner(), activation.Journal(h.store)
+	if h.mortal != nil {
+		runner, journal = h.mortal.runner(runner), h.mortal.journal(journal)
+	}
 	looks := activation.Recorder{Runner: runner, Now: h.c.Now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
 	observer := guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc"))
 	m := activation.New(activation.Deps{
-		Journal: h.store, Peers: peers{h},
+		Journal: journal, Peers: peers{h},
 		LVM:    lvm.New(looks, h.LVM.SysDir()),
 		Leases: lease.New(looks, "/dev", h.uptime),
 		Guests: observer,
@@ -278,6 +284,12 @@ func (h *Host) Run(argv ...string) (string, error) {
 
 // Mode is the lock the host has on a volume of vg_san: "ex", "sh", "un" or "".
 func (h *Host) Mode(lv string) string { return h.LVM.LockMode("vg_san", lv) }
+
+// mortal wraps what a daemon changes things by.
+type mortal interface {
+	runner(run.Runner) run.Runner
+	journal(activation.Journal) activation.Journal
+}
 
 // lockedBuffer takes the log of a host.
 type lockedBuffer struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"virtlvm/internal/api"
 	"virtlvm/test/san"
 )
 

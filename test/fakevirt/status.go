@@ -61,7 +61,7 @@ or other application using the libvirt API.
   <rememberOwner/>
   <nodename index='1'/>
   <fdset index='0'/>
-  <blockjobs active='no'/>
+  <blockjobs active='%[11]s'/>
   <agentTimeout>-2</agentTimeout>
 %[10]s</domstatus>
 `
@@ -79,8 +79,11 @@ func (s status) document() []byte {
 	if s.Job != "" {
 		job = "  " + s.Job + "\n"
 	}
-	devices := ""
+	devices, blockJobs := "", "no"
 	for _, disk := range disksOf(d) {
+		if disk.Mirror != nil {
+			blockJobs = "yes"
+		}
 		if disk.Alias != nil {
 			devices += "    <device alias='" + escape(disk.Alias.Name) + "'/>\n"
 		}
@@ -95,7 +98,7 @@ $1</source>`)
 	domain = "  " + strings.TrimSuffix(strings.ReplaceAll(domain, "\n", "\n  "), "  ")
 	// A comment must not hold "--", whatever the name.
 	comment := strings.ReplaceAll(d.Name, "--", "- -")
-	return fmt.Appendf(nil, statusDocument, comment, s.State, s.Reason, s.PID, id, escape(d.Name), s.PID+7, job, devices, domain)
+	return fmt.Appendf(nil, statusDocument, comment, s.State, s.Reason, s.PID, id, escape(d.Name), s.PID+7, job, devices, domain, blockJobs)
 }
 
 func escape(s string) string {
