@@ -44,6 +44,8 @@ type rig struct {
 	kill *killer
 	// step is called between the steps of a migration, see fakevirt.MigrateOptions.
 	step func(fakevirt.Step) error
+	// copies counts the block copies that were begun.
+	copies int
 	// deaf: libvirt answers no call of the daemon on host a.
 	deaf bool
 }
@@ -202,6 +204,7 @@ func (v virtOf) BlockJob(context.Context, string, string) (virt.BlockJob, error)
 }
 
 func (v virtOf) BlockCopy(ctx context.Context, uuid, target, device, format string, _ int64) error {
+	v.r.copies++
 	return v.call(uuid, func(name string) error { return v.h.Virt.BlockCopy(ctx, name, target, device, format) })
 }
 
@@ -224,7 +227,8 @@ var errKilled = errors.New("the daemon was killed")
 // command that the engine runs.
 type killer struct {
 	mu    sync.Mutex
-	at    int // the place; 0: none
+	at    int    // the place; 0: none
+	name  string // or the first call of that name
 	after bool
 	n     int
 	dead  bool
@@ -234,8 +238,8 @@ type killer struct {
 func (k *killer) step(what string, after bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if after == k.after && k.at != 0 && k.hit == "" {
-		if k.n++; k.n == k.at {
+	if after == k.after && k.hit == "" {
+		if k.n++; k.n == k.at || what == k.name {
 			k.dead, k.hit = true, what
 		}
 	}
@@ -441,6 +445,17 @@ func (w *work) end() command.Verdict {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// tries calls what the framework would for so many times.
+func (w *work) tries(n int) (v command.Verdict) {
+	for range n {
+		var s command.Sight
+		if v, s = w.once(); w.tick != nil {
+			w.tick(s)
+		}
+	}
+	return v
 }
 
 // once calls what the framework would call next. An error of a method is a verdict that
