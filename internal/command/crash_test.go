@@ -79,7 +79,7 @@ func (st story) tell(s *sim, c *crash) {
 				return err
 			})
 		case i == 10 && st.vanish:
-			s.w.vanish()
+			s.w.vanish("")
 		case i == 20:
 			s.w.finish(st.ok)
 		}

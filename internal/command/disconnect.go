@@ -74,10 +74,7 @@ func (m *Manager) heardFrom(host string) {
 
 // checkOrigins asks the origins whether they are there, and reports whether one is silent.
 func (m *Manager) checkOrigins(ctx context.Context, patience time.Duration) (silent bool) {
-	m.mu.Lock()
-	idle := len(m.tasks) == 0
-	m.mu.Unlock()
-	if idle {
+	if !m.frail() {
 		return false
 	}
 	all, err := m.Journal.Disconnectable(ctx)
@@ -99,6 +96,18 @@ func (m *Manager) checkOrigins(ctx context.Context, patience time.Duration) (sil
 		}
 	}
 	return silent
+}
+
+// frail reports whether some command shall be cancelled when its origin is lost.
+func (m *Manager) frail() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.tasks {
+		if t.frail && t.peer != "" {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *Manager) forgetOrigins(wanted map[string][]store.Entry) {

@@ -142,9 +142,10 @@ func (m *Manager) goesOn(ctx context.Context, e store.Entry, s Sight) (time.Dura
 	}
 	m.setTries(e.ID, 0)
 	if m.overdue(e) {
-		return min(m.Interval, 10*lookPause), true
+		return m.Interval, true
 	}
-	return lookPause, true
+	age := m.Now().Sub(e.Created)
+	return min(longestLook, max(lookPause, age/60)), true
 }
 
 // cannotTell: neither running nor ended for sure.

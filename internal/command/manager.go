@@ -62,7 +62,8 @@ const (
 	adoptAttempts = 10               // to look at a backend after a restart, before it counts as interrupted
 	beginWithin   = 10 * time.Minute // a command that was not begun by then is not begun at all
 	longestPause  = time.Hour        // between two attempts
-	lookPause     = time.Second      // between two looks at a backend
+	lookPause     = time.Second      // between two looks at a backend; more at one that has run for long
+	longestLook   = 5 * time.Second
 	lookTimeout   = 30 * time.Second // of one look
 	askTimeout    = 20 * time.Second // of one question to another host
 	deafFor       = 5 * time.Second  // a host that could not be reached is not called again so soon
@@ -97,6 +98,7 @@ type task struct {
 	busy  bool
 	again bool   // hinted at while busy
 	peer  string // the host at the other end
+	frail bool   // shall be cancelled when its origin is lost
 	tries int    // in a row, of what is not counted in the journal
 	said  string // the last remark
 	told  bool   // its backend was asked to end
@@ -138,7 +140,7 @@ func (m *Manager) Resume(ctx context.Context) error {
 	m.sequence = max(m.sequence, last)
 	for _, t := range all {
 		if m.tasks[t.ID] == nil {
-			m.tasks[t.ID] = &task{due: t.Next, peer: t.Peer}
+			m.tasks[t.ID] = &task{due: t.Next, peer: t.Peer, frail: t.Disconnect}
 		}
 	}
 	m.running = true
@@ -241,7 +243,7 @@ func (m *Manager) adopt(e store.Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.tasks[e.ID] == nil {
-		m.tasks[e.ID] = &task{due: m.Now(), peer: other(e)}
+		m.tasks[e.ID] = &task{due: m.Now(), peer: other(e), frail: e.OnDisconnect == model.DisconnectCancel}
 	}
 	m.poke()
 }

@@ -32,7 +32,7 @@ func (m *Manager) follow(ctx context.Context, e store.Entry) (time.Duration, boo
 	}
 	switch e.State {
 	case model.StateCreated:
-		return m.waitFor(ctx, e, err)
+		return m.waitFor(ctx, e, report.Why, err)
 	case model.StateReconcileSkip:
 		return longestPause, true
 	}
@@ -42,14 +42,15 @@ func (m *Manager) follow(ctx context.Context, e store.Entry) (time.Duration, boo
 	return m.reconcile(ctx, e, func(e store.Entry) (Verdict, error) { return m.investigate(ctx, e, err) })
 }
 
-// waitFor: the command has not ended as far as this host knows.
-func (m *Manager) waitFor(ctx context.Context, e store.Entry, asked error) (time.Duration, bool) {
+// waitFor: the command has not ended as far as this host knows. why is the executor's word,
+// asked the error where it could not be asked.
+func (m *Manager) waitFor(ctx context.Context, e store.Entry, why string, asked error) (time.Duration, bool) {
 	switch {
 	case asked != nil && m.dead(ctx, e.Executor, e.PeerGeneration):
 		_, _ = m.move(ctx, e, model.StateInterrupted, e.Executor+" is dead", nil)
 		return 0, true
 	case lost(e.PeerState):
-		_, _ = m.move(ctx, e, model.StateInterrupted, fmt.Sprintf("%s says %s%s", e.Executor, e.PeerState, colon(reasonOf(Verdict{}, asked))), nil)
+		_, _ = m.move(ctx, e, model.StateInterrupted, fmt.Sprintf("%s says %s%s", e.Executor, e.PeerState, colon(why)), nil)
 		return 0, true
 	case m.overdue(e):
 		why := "no answer from " + e.Executor + " in time"

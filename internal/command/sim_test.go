@@ -27,7 +27,7 @@ var ctx = context.Background()
 
 // sim is some hosts with their daemons and databases, in a bubble of its own time.
 type sim struct {
-	t     testing.TB
+	t     tb
 	dir   string
 	hosts map[string]*host
 	w     *world
@@ -39,11 +39,21 @@ type sim struct {
 	calls map[string]int // by route
 }
 
+// tb is what the simulation needs of a test.
+type tb interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Logf(format string, args ...any)
+	FailNow()
+	Failed() bool
+}
+
 // host is one of them.
 type host struct {
 	s    *sim
 	name string
 	log  *lockedBuffer
+	full bool // the disk, when the next daemon starts
 
 	mu  sync.Mutex
 	gen int
@@ -56,6 +66,7 @@ type daemon struct {
 	m     *Manager
 	db    *store.Store
 	crash *crash
+	full  atomic.Bool // the disk of its journal
 	alive atomic.Bool
 	stop  context.CancelFunc
 	done  chan struct{}
@@ -79,7 +90,7 @@ func simulate(t *testing.T, run func(s *sim), hosts ...string) {
 	})
 }
 
-func newSim(t testing.TB, dir string, names []string) *sim {
+func newSim(t tb, dir string, names []string) *sim {
 	s := &sim{t: t, dir: dir, hosts: map[string]*host{}, w: newWorld(), cut: map[[2]string]bool{}, dead: map[string]bool{}, calls: map[string]int{}}
 	for _, name := range names {
 		s.hosts[name] = &host{s: s, name: name, gen: 1, log: &lockedBuffer{}}
@@ -102,6 +113,7 @@ func (h *host) start(crash *crash) {
 	d := &daemon{h: h, crash: crash, done: make(chan struct{}), db: store.New(store.Options{Path: filepath.Join(h.s.dir, h.name+".db")})}
 	require.NoError(h.s.t, d.db.Open(ctx))
 	d.alive.Store(true)
+	d.full.Store(h.full)
 	d.m = New(Options{
 		Journal: &journal{d.db, d}, Peers: h, Hosts: h, Kinds: map[string]Kind{"copy": fakeKind{h.s.w, d}}, Host: h.name, BootID: h.name,
 		Log: slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Now: time.Now, Interval: time.Minute,
@@ -215,6 +227,9 @@ func (h *host) serve(c context.Context, from, route string, in any) (answer any,
 
 // Generation implements Hosts.
 func (h *host) Generation(_ context.Context, other string) string {
+	if h.s.hosts[other] == nil {
+		return ""
+	}
 	return h.s.hosts[other].generation()
 }
 
@@ -237,6 +252,7 @@ func (s *sim) die(name string) {
 	s.dead[name] = true
 	s.mu.Unlock()
 	s.hosts[name].kill()
+	s.w.vanish(name)
 }
 
 // boot brings it back.
@@ -298,6 +314,7 @@ func (h *host) get(id int64) api.Command {
 // only returns the one row there is.
 func (h *host) only() api.Command {
 	h.s.t.Helper()
+	synctest.Wait()
 	all, err := h.m().List(ctx, api.CommandFilter{Limit: 100})
 	require.NoError(h.s.t, err)
 	require.Len(h.s.t, all, 1)
@@ -309,6 +326,7 @@ func (h *host) until(id int64, within time.Duration, states ...model.CommandStat
 	h.s.t.Helper()
 	end := time.Now().Add(within)
 	for {
+		synctest.Wait() // what was begun is done
 		c := h.get(id)
 		for _, s := range states {
 			if c.State == string(s) {
@@ -316,7 +334,8 @@ func (h *host) until(id int64, within time.Duration, states ...model.CommandStat
 			}
 		}
 		require.True(h.s.t, time.Now().Before(end), "command %d on %s is %s (%s) after %s", id, h.name, c.State, c.Why, within)
-		time.Sleep(500 * time.Millisecond)
+		// More often at first: some tests wait for days.
+		time.Sleep(max(500*time.Millisecond, within/1000))
 	}
 }
 
@@ -355,6 +374,9 @@ type journal struct {
 // write does one write unless the daemon dies before it.
 func (j *journal) write(do func() error) error {
 	j.d.lives()
+	if j.d.full.Load() {
+		return api.NewError(api.KindDatabase, "the disk is full")
+	}
 	die := false
 	c := j.d.crash
 	if c != nil {

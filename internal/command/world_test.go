@@ -28,6 +28,7 @@ type world struct {
 
 // backend is a unit that runs by itself.
 type backend struct {
+	host    string
 	running bool
 	ok      bool // its exit record, once it has ended
 	gone    bool // no record is left
@@ -52,12 +53,14 @@ func (w *world) finish(ok bool) {
 	}
 }
 
-// vanish removes the records of all backends: what ran has died.
-func (w *world) vanish() {
+// vanish removes the records of all backends of a host, or with "" of all: what ran has died.
+func (w *world) vanish(host string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, b := range w.backends {
-		b.running, b.gone = false, true
+		if host == "" || b.host == host {
+			b.running, b.gone = false, true
+		}
 	}
 }
 
@@ -116,7 +119,7 @@ func (k fakeKind) Start(_ context.Context, c Command) error {
 	}
 	k.w.starts[c.Key]++
 	if k.w.backends[c.Key] == nil {
-		k.w.backends[c.Key] = &backend{running: true}
+		k.w.backends[c.Key] = &backend{host: k.d.h.name, running: true}
 	}
 	if k.w.inside {
 		k.w.backends[c.Key] = &backend{ok: true, done: total}

@@ -37,19 +37,20 @@ func (s *Store) EntryOf(ctx context.Context, origin string, sequence int64) (e E
 // Task is an entry that somebody has to look after: it has not ended, or the other host does not
 // know how.
 type Task struct {
-	ID       int64
-	Side     model.Side
-	State    model.CommandState
-	Peer     string    // the host at the other end; "" for local
-	Next     time.Time // not before
-	Sequence int64
+	ID    int64
+	Side  model.Side
+	State model.CommandState
+	Peer  string    // the host at the other end; "" for local
+	Next  time.Time // not before
+	// Disconnect: it shall be cancelled when its origin is lost.
+	Disconnect bool
 }
 
 // Tasks returns all of them, oldest first.
 func (s *Store) Tasks(ctx context.Context) ([]Task, error) {
 	var all []Task
 	err := s.read(ctx, func(db *sql.DB) error {
-		rows, err := db.QueryContext(ctx, `SELECT id, side, state, CASE side WHEN 'origin' THEN executor WHEN 'executor' THEN origin ELSE '' END, next_ms, sequence
+		rows, err := db.QueryContext(ctx, `SELECT id, side, state, CASE side WHEN 'origin' THEN executor WHEN 'executor' THEN origin ELSE '' END, next_ms, on_disconnect = 'cancel'
 			FROM command WHERE side <> 'step' AND id IN (
 				SELECT id FROM command WHERE state <> 'COMPLETED' AND state IN (`+openStates+`) UNION SELECT id FROM command WHERE acknowledged = 0)
 			ORDER BY id`)
@@ -60,7 +61,7 @@ func (s *Store) Tasks(ctx context.Context) ([]Task, error) {
 		for rows.Next() {
 			var t Task
 			var next int64
-			if err := rows.Scan(&t.ID, &t.Side, &t.State, &t.Peer, &next, &t.Sequence); err != nil {
+			if err := rows.Scan(&t.ID, &t.Side, &t.State, &t.Peer, &next, &t.Disconnect); err != nil {
 				return err
 			}
 			t.Next = fromMillis(next)

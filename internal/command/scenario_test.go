@@ -1,0 +1,255 @@
+package command
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/model"
+)
+
+// remote begins a command on b that a was asked for, and waits until its backend runs.
+func remote(s *sim, change func(*api.CommandRequest)) (origin, executor api.Command) {
+	s.t.Helper()
+	req := copyOf("v1", "b")
+	if change != nil {
+		change(&req)
+	}
+	c := s.hosts["a"].run(req)
+	id := s.hosts["b"].only().ID
+	return c, s.hosts["b"].until(id, time.Minute, model.StateBackend)
+}
+
+func TestRemoteCommand(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a, b := s.hosts["a"], s.hosts["b"]
+		c, e := remote(s, nil)
+		assert.Equal(t, "CREATED", c.State)
+		assert.Equal(t, []string{"vg/v1"}, c.Targets, "as the executor has planned it")
+		assert.Equal(t, e.ID, c.PeerID)
+		assert.Equal(t, "operator uid 0 on a", e.Cause)
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, "PROCESSING_IN_BACKEND", a.get(c.ID).PeerState, "told by a notice")
+		s.w.set(func(w *world) { w.backends["a-"+itoa(c.Sequence)].done = 700 })
+		time.Sleep(3 * time.Second)
+		fresh, err := a.m().View(ctx, c.ID, true)
+		require.NoError(t, err)
+		assert.Equal(t, int64(700), fresh.Progress.Done)
+		s.w.finish(true)
+		c = a.until(c.ID, 10*time.Second, model.StateCompleted)
+		assert.JSONEq(t, `{"bytes":1000}`, string(c.Answer))
+		time.Sleep(5 * time.Second)
+		assert.False(t, a.get(c.ID).Unacknowledged)
+		assert.False(t, b.get(e.ID).Unacknowledged)
+	}, "a", "b")
+}
+
+// Scenario 1: the connection is lost for hours; the command goes on, and its answer is taken
+// as soon as there is a connection.
+func TestConnectionLost(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a, b := s.hosts["a"], s.hosts["b"]
+		c, e := remote(s, nil)
+		s.relay("a", "b", true)
+		time.Sleep(3 * time.Hour)
+		s.w.finish(true)
+		b.until(e.ID, time.Minute, model.StateCompleted)
+		time.Sleep(3 * time.Hour)
+		assert.Equal(t, "CREATED", a.get(c.ID).State, "nobody guesses")
+		assert.True(t, b.get(e.ID).Unacknowledged)
+		s.relay("a", "b", false)
+		a.until(c.ID, a.m().Interval+10*time.Second, model.StateCompleted)
+		time.Sleep(5 * time.Second)
+		assert.False(t, b.get(e.ID).Unacknowledged)
+	}, "a", "b")
+}
+
+// The relay comes back: the answer is taken at once, not at the next minute.
+func TestRelayComesBack(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a := s.hosts["a"]
+		c, _ := remote(s, nil)
+		s.relay("a", "b", true)
+		s.w.finish(true)
+		time.Sleep(time.Hour)
+		s.relay("a", "b", false)
+		a.m().HintAll()
+		a.until(c.ID, 2*time.Second, model.StateCompleted)
+	}, "a", "b")
+}
+
+// Scenario 2: the executor's daemon is killed while the backend runs and ends.
+func TestExecutorKilled(t *testing.T) {
+	for _, ok := range []bool{true, false} {
+		simulate(t, func(s *sim) {
+			a, b := s.hosts["a"], s.hosts["b"]
+			c, e := remote(s, nil)
+			b.kill()
+			time.Sleep(10 * time.Minute)
+			s.w.finish(ok)
+			assert.Equal(t, "CREATED", a.get(c.ID).State, "a host that cannot be reached is not dead")
+			b.start(nil)
+			want := map[bool]model.CommandState{true: model.StateCompleted, false: model.StateFailed}[ok]
+			e = b.until(e.ID, time.Minute, want)
+			assert.Equal(t, []string{"STARTED", "PROCESSING_IN_BACKEND", "DANGLED_IN_BACKEND", string(want)}, path(e))
+			a.until(c.ID, 2*time.Minute, want)
+		}, "a", "b")
+	}
+}
+
+// Scenario 3: the executor's daemon is restarted; a backend that still runs is adopted again.
+func TestExecutorRestarted(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a, b := s.hosts["a"], s.hosts["b"]
+		c, e := remote(s, nil)
+		b.restart()
+		b.until(e.ID, time.Minute, model.StateBackend)
+		b.restart()
+		b.until(e.ID, time.Minute, model.StateBackend)
+		s.w.finish(true)
+		e = b.until(e.ID, time.Minute, model.StateCompleted)
+		assert.Equal(t, []string{"STARTED", "PROCESSING_IN_BACKEND", "DANGLED_IN_BACKEND", "PROCESSING_IN_BACKEND", "DANGLED_IN_BACKEND", "PROCESSING_IN_BACKEND", "COMPLETED"}, path(e))
+		a.until(c.ID, 2*time.Minute, model.StateCompleted)
+		assert.Equal(t, 1, s.w.starts["a-"+itoa(c.Sequence)])
+	}, "a", "b")
+}
+
+// The same for work inside of the daemon: it is interrupted, and found out on the spot.
+func TestRestartedWhileInside(t *testing.T) {
+	simulate(t, func(s *sim) {
+		s.w.inside = true
+		a, b := s.hosts["a"], s.hosts["b"]
+		for _, h := range []*host{a, b} {
+			h.kill()
+			// The daemon's start, the row, PROCESSING, and dead before the answer is written.
+			h.start(&crash{at: 4})
+		}
+		_, _ = a.request(copyOf("v1", ""))
+		time.Sleep(time.Second)
+		a.restart()
+		c := a.until(a.only().ID, time.Minute, model.StateReconciled)
+		assert.Equal(t, []string{"STARTED", "PROCESSING", "INTERRUPTED", "RECONCILING", "RECONCILED"}, path(c))
+		c = a.run(copyOf("v2", "b"))
+		time.Sleep(time.Second)
+		b.restart()
+		e := b.until(b.only().ID, time.Minute, model.StateCompleted)
+		assert.Equal(t, []string{"STARTED", "PROCESSING", "INTERRUPTED", "COMPLETED"}, path(e))
+		a.until(c.ID, 2*time.Minute, model.StateCompleted)
+	}, "a", "b")
+}
+
+// Scenario 4: it is done, but the answer came too late: found out from the executor.
+func TestDoneButTimedOut(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a, b := s.hosts["a"], s.hosts["b"]
+		c, e := remote(s, func(r *api.CommandRequest) { r.Timeout = 120 })
+		s.relay("a", "b", true)
+		s.w.finish(true)
+		b.until(e.ID, time.Minute, model.StateCompleted)
+		time.Sleep(30 * time.Minute)
+		assert.Contains(t, path(a.get(c.ID)), "TIMED_OUT")
+		assert.Contains(t, []string{"RECONCILE_FAILED", "RECONCILING"}, a.get(c.ID).State, "it cannot be asked, and nobody guesses")
+		s.relay("a", "b", false)
+		c = a.until(c.ID, 20*time.Minute, model.StateReconciled)
+		assert.Empty(t, c.Error)
+		assert.JSONEq(t, `{"bytes":1000}`, string(c.Answer))
+		time.Sleep(time.Minute)
+		assert.False(t, b.get(e.ID).Unacknowledged)
+	}, "a", "b")
+}
+
+// Scenario 5: the origin is restarted, or down for long.
+func TestOriginRestarted(t *testing.T) {
+	for _, down := range []time.Duration{0, 5 * time.Hour} {
+		simulate(t, func(s *sim) {
+			a, b := s.hosts["a"], s.hosts["b"]
+			c, e := remote(s, nil)
+			a.kill()
+			s.w.finish(true)
+			b.until(e.ID, time.Minute, model.StateCompleted)
+			time.Sleep(down)
+			assert.True(t, b.get(e.ID).Unacknowledged, "the answer is kept")
+			a.start(nil)
+			a.until(c.ID, 10*time.Second, model.StateCompleted)
+			time.Sleep(10 * time.Second)
+			assert.False(t, b.get(e.ID).Unacknowledged)
+		}, "a", "b")
+	}
+}
+
+// The executor's host dies: nothing is running for ever, and what became of it is found out
+// without it.
+func TestExecutorDead(t *testing.T) {
+	for _, applied := range []bool{true, false} {
+		simulate(t, func(s *sim) {
+			a, b := s.hosts["a"], s.hosts["b"]
+			c, e := remote(s, nil)
+			s.die("b")
+			s.w.set(func(w *world) { w.applied["a-"+itoa(c.Sequence)] = applied })
+			c = a.until(c.ID, 2*time.Minute, model.StateReconciled)
+			assert.Equal(t, []string{"CREATED", "INTERRUPTED", "RECONCILING", "RECONCILED"}, path(c))
+			assert.Equal(t, applied, c.Error == "")
+			// It comes back, and agrees.
+			s.boot("b")
+			e = b.until(e.ID, time.Minute, model.StateCompleted, model.StateFailed)
+			assert.Equal(t, applied, e.Error == "")
+			time.Sleep(20 * time.Minute)
+			assert.False(t, a.get(c.ID).Unacknowledged)
+			assert.False(t, b.get(e.ID).Unacknowledged)
+		}, "a", "b")
+	}
+}
+
+// A host that was rebooted before anybody looked is not dead: it says itself what it knows.
+func TestExecutorRebooted(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a := s.hosts["a"]
+		c, _ := remote(s, nil)
+		s.relay("a", "b", true)
+		s.die("b")
+		s.boot("b")
+		time.Sleep(time.Hour)
+		assert.Equal(t, "CREATED", a.get(c.ID).State, "it has another generation now")
+		s.relay("a", "b", false)
+		a.until(c.ID, 2*time.Minute, model.StateFailed)
+	}, "a", "b")
+}
+
+// The origin is dead and the executor does not know: then the executor reconciles.
+func TestOriginDead(t *testing.T) {
+	simulate(t, func(s *sim) {
+		b := s.hosts["b"]
+		_, e := remote(s, nil)
+		s.die("a")
+		s.w.set(func(w *world) { w.blind = true })
+		b.restart()
+		e = b.until(e.ID, 2*time.Hour, model.StateReconcileRetry, model.StateReconcileFailed)
+		assert.Equal(t, "DANGLED_IN_BACKEND", path(e)[2])
+		s.w.finish(true)
+		s.w.set(func(w *world) { w.blind = false })
+		b.until(e.ID, 2*time.Hour, model.StateReconciled)
+		s.boot("a")
+		s.hosts["a"].until(s.hosts["a"].only().ID, 2*time.Minute, model.StateCompleted)
+	}, "a", "b")
+}
+
+// While the origin lives, its executor only looks.
+func TestExecutorThatCannotTell(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a, b := s.hosts["a"], s.hosts["b"]
+		c, e := remote(s, nil)
+		s.w.vanish("")
+		s.w.set(func(w *world) { w.shy = 1 << 30 })
+		b.restart()
+		c = a.until(c.ID, 2*time.Hour, model.StateReconciled)
+		assert.Equal(t, "b says INTERRUPTED: what became of it cannot be told here: paused on both hosts", c.History[0].Cause)
+		assert.Equal(t, "nothing was copied", c.Error, "the origin has asked around")
+		e = b.until(e.ID, 2*time.Minute, model.StateFailed)
+		assert.Equal(t, []string{"STARTED", "PROCESSING_IN_BACKEND", "DANGLED_IN_BACKEND", "INTERRUPTED", "FAILED"}, path(e))
+		assert.Equal(t, "a has found out: nothing was copied", e.Error)
+		assert.False(t, b.get(e.ID).Unacknowledged)
+	}, "a", "b")
+}
