@@ -3,6 +3,11 @@ package backend_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
 
 	"virtlvm/internal/backend"
 )
@@ -19,3 +24,29 @@ func (broken) State(context.Context, string) (backend.UnitState, error) {
 }
 func (broken) Stop(context.Context, string) error   { return errNoBus }
 func (broken) Forget(context.Context, string) error { return errNoBus }
+
+// killAll kills the shell of a job and what it has started.
+func killAll(shell string) error {
+	pid, err := strconv.Atoi(strings.TrimSpace(shell))
+	if err != nil {
+		return err
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return err
+	}
+	// The shell first, or it would still write its record.
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return err
+	}
+	for _, child := range strings.Fields(string(children)) {
+		n, err := strconv.Atoi(child)
+		if err != nil {
+			return err
+		}
+		if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	return nil
+}

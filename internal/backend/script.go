@@ -22,6 +22,7 @@ dir=%s
 exec 9>>"$dir/lock" || exit %[2]d
 flock -n 9 || exit %[3]d
 rmdir "$dir/ready" || exit %[3]d
+cd /
 exec </dev/null >>"$dir/out" 2>>"$dir/err" || exit %[2]d
 stopped=
 trap 'stopped=143' TERM HUP
