@@ -18,6 +18,8 @@ type Status struct {
 	Pending    []Unwanted   `json:"pending"` // volumes not in their wanted mode
 	Problems   []string     `json:"problems"`
 	Spool      SpoolSummary `json:"spool"`
+	// Commands that go on by themselves.
+	Commands CommandSummary `json:"commands"`
 }
 
 // SpoolSummary counts hook events waiting on disk.

@@ -17,6 +17,11 @@ func (s *Server) version(r *http.Request) (any, error) {
 func (s *Server) status(r *http.Request) (any, error) {
 	st := s.Engine.Status(r.Context())
 	st.Version, st.Spool = s.Version, s.Spool()
+	summary, problems, err := s.Commands.Summary(r.Context())
+	if err != nil { // the database's own line says why
+		s.Log.Debug("cannot count the commands", "err", err)
+	}
+	st.Commands, st.Problems = summary, append(st.Problems, problems...)
 	return st, nil
 }
 
@@ -25,26 +30,6 @@ func (s *Server) volumes(r *http.Request) (any, error) {
 }
 
 func (s *Server) guests(r *http.Request) (any, error) { return s.Engine.ListGuests(r.Context()) }
-
-func (s *Server) commands(r *http.Request) (any, error) {
-	limit, err := number(r, "limit", defaultLimit, maxLimit)
-	if err != nil {
-		return nil, err
-	}
-	before, err := number(r, "before", 0, 1<<62)
-	if err != nil {
-		return nil, err
-	}
-	return s.Journal.Commands(r.Context(), int(limit), before)
-}
-
-func (s *Server) command(r *http.Request) (any, error) {
-	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
-	if err != nil || id <= 0 {
-		return nil, api.NewError(api.KindBadRequest, fmt.Sprintf("%q is not a command id", r.PathValue("id")))
-	}
-	return s.Journal.Command(r.Context(), id)
-}
 
 func (s *Server) hooks(r *http.Request) (any, error) {
 	limit, err := number(r, "limit", defaultLimit, maxLimit)

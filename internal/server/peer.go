@@ -143,8 +143,43 @@ func (s *Server) HTTPPeer() *http.Server {
 			}
 			return context.WithValue(ctx, callerKey{}, c)
 		},
-		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+		ConnState: s.peerConnState,
+		ErrorLog:  slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
+}
+
+// peerConns counts the open connections by the host that has introduced itself on them.
+type peerConns struct {
+	mu   sync.Mutex
+	by   map[net.Conn]string
+	open map[string]int
+}
+
+// peerConnState notes that a host has introduced itself, or that its connection has ended.
+func (s *Server) peerConnState(conn net.Conn, state http.ConnState) {
+	p, ok := conn.(*peerConn)
+	if !ok || s.PeerConns == nil || state != http.StateActive && state != http.StateClosed {
+		return
+	}
+	c := &s.conns
+	c.mu.Lock()
+	defer c.mu.Unlock() // held while it is told, so that the last word is the latest
+	if c.by == nil {
+		c.by, c.open = map[net.Conn]string{}, map[string]int{}
+	}
+	name, known := c.by[conn]
+	switch {
+	case state == http.StateActive && !known && p.name != "":
+		// The name was read before the request that makes the connection active.
+		name, c.by[conn] = p.name, p.name
+		c.open[name]++
+	case state == http.StateClosed && known:
+		delete(c.by, conn)
+		c.open[name]--
+	default:
+		return
+	}
+	s.PeerConns(name, c.open[name])
 }
 
 // peerName is the name of the host that calls; "" where it is no other host.

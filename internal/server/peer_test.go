@@ -24,7 +24,7 @@ func peerSocket(t *testing.T, allowed func(context.Context, string) error) (stri
 	t.Helper()
 	e := &fakeEngine{}
 	s := New(Options{
-		Engine: e, Journal: &fakeJournal{}, Log: slog.New(slog.DiscardHandler), Version: api.Version{Version: "1.2.3", Host: "kvm-b"},
+		Engine: e, Commands: &fakeCommands{}, Journal: &fakeJournal{}, Log: slog.New(slog.DiscardHandler), Version: api.Version{Version: "1.2.3", Host: "kvm-b"},
 		Spool: func() api.SpoolSummary { return api.SpoolSummary{} }, PeerAllowed: allowed,
 	})
 	s.mux.HandleFunc("POST /v1/peer/test", s.guard(AccessPeer, func(r *http.Request) (any, error) {

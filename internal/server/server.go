@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"virtlvm/internal/api"
@@ -26,16 +28,16 @@ type Engine interface {
 
 // Journal lists what happened.
 type Journal interface {
-	Commands(ctx context.Context, limit int, before int64) ([]api.Command, error)
-	Command(ctx context.Context, id int64) (api.Command, error)
+	Events(ctx context.Context, after int64, limit int) ([]api.Event, error)
 	HookCalls(ctx context.Context, limit int, guest string) ([]api.HookRecord, error)
 }
 
 // Options are what a Server is given.
 type Options struct {
-	Engine  Engine
-	Journal Journal
-	Version api.Version
+	Engine   Engine
+	Commands Commands
+	Journal  Journal
+	Version  api.Version
 	// Spool counts the waiting and the broken events on disk.
 	Spool func() api.SpoolSummary
 	// Peers lists the other hosts. nil: there are none.
@@ -43,6 +45,8 @@ type Options struct {
 	// PeerAllowed is nil for a host that may make requests on the peer socket now, or
 	// says why not. nil: each that its key lets in.
 	PeerAllowed func(ctx context.Context, name string) error
+	// PeerConns is told how many connections of another host are open now; may be nil.
+	PeerConns func(host string, open int)
 	// Handoff answers other hosts; nil: none is answered.
 	Handoff Handoff
 	Log     *slog.Logger
@@ -73,7 +77,11 @@ const (
 // Server makes the HTTP servers of the sockets.
 type Server struct {
 	Options
-	mux *http.ServeMux
+	mux      *http.ServeMux
+	follow   chan struct{} // places for those who follow the events
+	stopping chan struct{} // closed when the first socket is shut down
+	stopOnce sync.Once
+	conns    peerConns
 }
 
 // route is a row of the access table.
@@ -85,7 +93,7 @@ type route struct {
 
 // New makes a server.
 func New(o Options) *Server {
-	s := &Server{Options: o, mux: http.NewServeMux()}
+	s := &Server{Options: o, mux: http.NewServeMux(), follow: make(chan struct{}, maxFollowers), stopping: make(chan struct{})}
 	routes := []route{
 		{"GET " + api.RouteVersion, AccessAny, s.version},
 		{"GET " + api.RouteStatus, AccessRead, s.status},
@@ -93,13 +101,17 @@ func New(o Options) *Server {
 		{"GET " + api.RouteGuests, AccessRead, s.guests},
 		{"GET " + api.RouteCommands, AccessRead, s.commands},
 		{"GET " + api.RouteCommand, AccessRead, s.command},
+		{"POST " + api.RouteCommands, AccessWrite, s.runCommand},
+		{"POST " + api.RouteCommandCancel, AccessWrite, s.cancelCommand},
+		{"POST " + api.RouteCommandResolve, AccessWrite, s.resolveCommand},
+		{"GET " + api.RouteEvents, AccessRead, s.events},
 		{"GET " + api.RouteHooks, AccessRead, s.hooks},
 		{"GET " + api.RoutePeers, AccessRead, s.peers},
 		{"POST " + api.RouteHook, AccessRoot, s.hook},
 		{"POST " + api.RouteActivate, AccessWrite, s.activate},
 		{"POST " + api.RouteDeactivate, AccessWrite, s.deactivate},
 	}
-	for _, r := range append(routes, s.handoffRoutes()...) {
+	for _, r := range slices.Concat(routes, s.handoffRoutes(), s.peerCommandRoutes()) {
 		s.mux.HandleFunc(r.pattern, s.guard(r.access, r.handle))
 	}
 	s.mux.HandleFunc("/", s.guard(AccessAny, func(r *http.Request) (any, error) {
@@ -110,13 +122,16 @@ func New(o Options) *Server {
 
 // HTTP makes the HTTP server of one socket; writable: the read-write socket.
 func (s *Server) HTTP(writable bool) *http.Server {
-	return &http.Server{
+	srv := &http.Server{
 		Handler:           s.mux,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		ConnContext:       connContext(writable),
 		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
+	// Else a clean stop would wait for those who follow the events.
+	srv.RegisterOnShutdown(func() { s.stopOnce.Do(func() { close(s.stopping) }) })
+	return srv
 }
 
 // may is nil if the caller of ctx has the access.
@@ -144,6 +159,13 @@ func (s *Server) guard(need Access, handle func(*http.Request) (any, error)) htt
 			}
 			status, answer = typed.Kind.HTTPStatus(), typed
 		}
+		switch a := answer.(type) {
+		case accepted:
+			status, answer = http.StatusAccepted, a.what
+		case stream:
+			a(w)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		if err := json.NewEncoder(w).Encode(answer); err != nil {
@@ -151,6 +173,12 @@ func (s *Server) guard(need Access, handle func(*http.Request) (any, error)) htt
 		}
 	}
 }
+
+// accepted is an answer to a request whose work goes on.
+type accepted struct{ what any }
+
+// stream is an answer that writes itself.
+type stream func(http.ResponseWriter)
 
 // decode reads a JSON body strictly.
 func decode(r *http.Request, limit int64, into any) error {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,15 +49,24 @@ func (f *fakeEngine) Deactivate(context.Context, api.VolumeRequest, string) (api
 	return api.Command{}, io.ErrUnexpectedEOF
 }
 
-type fakeJournal struct{ limit int }
-
-func (j *fakeJournal) Commands(_ context.Context, limit int, _ int64) ([]api.Command, error) {
-	j.limit = limit
-	return []api.Command{}, nil
+type fakeJournal struct {
+	mu     sync.Mutex
+	events []api.Event
 }
 
-func (*fakeJournal) Command(_ context.Context, id int64) (api.Command, error) {
-	return api.Command{ID: id}, nil
+func (j *fakeJournal) Events(_ context.Context, after int64, limit int) ([]api.Event, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	all := []api.Event{}
+	for _, e := range j.events {
+		if e.ID > after && len(all) < limit {
+			all = append(all, e)
+		}
+	}
+	if after < 0 && len(j.events) > limit {
+		return j.events[len(j.events)-limit:], nil
+	}
+	return all, nil
 }
 
 func (*fakeJournal) HookCalls(context.Context, int, string) ([]api.HookRecord, error) {
@@ -64,11 +74,11 @@ func (*fakeJournal) HookCalls(context.Context, int, string) ([]api.HookRecord, e
 }
 
 // dial serves a fake engine on a socket and returns a client for it.
-func dial(t *testing.T, writable bool) (*http.Client, *fakeEngine, *fakeJournal) {
+func dial(t *testing.T, writable bool) (*http.Client, *fakeEngine, *fakeCommands) {
 	t.Helper()
-	e, j := &fakeEngine{called: make(chan struct{}), gone: make(chan struct{})}, &fakeJournal{}
+	e, c := &fakeEngine{called: make(chan struct{}), gone: make(chan struct{})}, &fakeCommands{}
 	srv := New(Options{
-		Engine: e, Journal: j, Log: slog.New(slog.DiscardHandler), Version: api.Version{Version: "1.2.3"},
+		Engine: e, Commands: c, Journal: &fakeJournal{}, Log: slog.New(slog.DiscardHandler), Version: api.Version{Version: "1.2.3"},
 		Spool: func() api.SpoolSummary { return api.SpoolSummary{Waiting: 2} },
 	}).HTTP(writable)
 	path := filepath.Join(t.TempDir(), "s")
@@ -80,7 +90,7 @@ func dial(t *testing.T, writable bool) (*http.Client, *fakeEngine, *fakeJournal)
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}, e, j
+	return &http.Client{Transport: transport}, e, c
 }
 
 func ask(t *testing.T, c *http.Client, method, path, body string) (int, string) {
@@ -106,6 +116,18 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/v1/volumes?vg=vg0", "", 404, `"kind":"out_of_scope","message":"not ours: vg0"`},
 		{"GET", "/v1/guests", "", 200, `[]`},
 		{"GET", "/v1/commands/12", "", 200, `"id":12`},
+		{"GET", "/v1/commands/12?fresh=1", "", 200, `"why":"asked"`},
+		{"GET", "/v1/commands?since=yesterday", "", 400, "is not a time such as"},
+		{"POST", "/v1/commands", `{"kind":"copy","args":{"volume":"v"},"executor":"kvm-b"}`, 202, `"id":8`},
+		{"POST", "/v1/commands", `{"kind":"refused"}`, 400, "no such kind"},
+		{"POST", "/v1/commands", `{`, 400, "cannot read the request"},
+		{"POST", "/v1/commands/8/cancel", `{"why":"x"}`, 200, `"cancelled":"x by operator uid`},
+		{"POST", "/v1/commands/0/cancel", `{}`, 400, "is not a command id"},
+		{"POST", "/v1/commands/8/resolve", `{"as":"failed","why":"x"}`, 200, `"state":"failed"`},
+		{"POST", "/v1/commands/x/resolve", `{}`, 400, "is not a command id"},
+		{"GET", "/v1/events", "", 200, `[]`},
+		{"GET", "/v1/events?after=x", "", 400, "is not a number"},
+		{"GET", "/v1/status", "", 200, `"problems":["command 12 needs you"]`},
 		{"GET", "/v1/commands/x", "", 400, "is not a command id"},
 		{"GET", "/v1/commands/-1", "", 400, "is not a command id"},
 		{"GET", "/v1/commands?limit=many", "", 400, "is not a number"},
@@ -128,7 +150,7 @@ func TestRoutes(t *testing.T) {
 
 func TestReadOnlySocketChangesNothing(t *testing.T) {
 	client, e, _ := dial(t, false)
-	for _, path := range []string{"/v1/hook", "/v1/volumes/activate", "/v1/volumes/deactivate"} {
+	for _, path := range []string{"/v1/hook", "/v1/volumes/activate", "/v1/volumes/deactivate", "/v1/commands", "/v1/commands/1/cancel", "/v1/commands/1/resolve"} {
 		status, body := ask(t, client, "POST", path, `{}`)
 		assert.Equal(t, http.StatusForbidden, status)
 		assert.Contains(t, body, `"kind":"forbidden"`)
@@ -196,11 +218,11 @@ func TestEngineLearnsThatTheHookHasGone(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	client, _, j := dial(t, true)
+	client, _, c := dial(t, true)
 	ask(t, client, "GET", "/v1/commands", "")
-	assert.Equal(t, defaultLimit, j.limit)
+	assert.Equal(t, defaultLimit, c.filter.Limit)
 	ask(t, client, "GET", "/v1/commands?limit=3", "")
-	assert.Equal(t, 3, j.limit)
+	assert.Equal(t, 3, c.filter.Limit)
 	status, _ := ask(t, client, "GET", "/v1/commands?limit=1000000", "")
 	assert.Equal(t, http.StatusBadRequest, status)
 }
