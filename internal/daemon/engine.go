@@ -50,19 +50,17 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 			Resolver:  &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
 			Inspector: &domain.Inspector{Runner: looks},
 		},
-		Definitions: func() ([]*domain.Domain, error) {
-			return domain.ReadDefinitions(d.config.Load().Paths.Definitions)
-		},
-		Runner:   exec,
-		Log:      d.log,
-		Host:     d.host,
-		Peers:    caller{d.peers},
-		BootID:   boot,
-		Now:      time.Now,
-		Uptime:   uptime,
-		Alive:    run.ProcessAlive,
-		Find:     run.FindProcesses,
-		Settings: d.settings,
+		Definitions: d.definitions,
+		Runner:      exec,
+		Log:         d.log,
+		Host:        d.host,
+		Peers:       caller{d.peers},
+		BootID:      boot,
+		Now:         time.Now,
+		Uptime:      uptime,
+		Alive:       run.ProcessAlive,
+		Find:        run.FindProcesses,
+		Settings:    d.settings,
 	}), nil
 }
 

@@ -239,7 +239,7 @@ func (k volumeCopy) Look(ctx context.Context, c command.Command) (command.Sight,
 		return command.Sight{}, err
 	}
 	s, r, err := lookAtJob(ctx, k.Jobs, c.Key)
-	if err != nil || s.Where != command.Running || r.Step == 0 {
+	if err != nil || s.Where != command.Running {
 		return s, err
 	}
 	s.Progress.Total, s.Progress.Phase = p.Size, "copying"

@@ -41,13 +41,14 @@ func (k volumeCopy) succeeded(ctx context.Context, w activation.Work, p copyPlan
 			return command.Verdict{}, err
 		}
 	}
-	if err := k.Engine.GiveBack(ctx, w.Key); err != nil {
+	note, err := giveBack(ctx, k.Engine, w.Key)
+	if err != nil {
 		return command.Verdict{}, err
 	}
 	if !ours {
 		return notDone("%s was copied to %s, but somebody has removed or replaced that meanwhile", p.Source, p.Destination), nil
 	}
-	return done("%s is a copy of %s, compared", p.Destination, p.Source), nil
+	return done("%s is a copy of %s, compared%s", p.Destination, p.Source, note), nil
 }
 
 // failed gives back what was taken; a destination that was made goes.
@@ -61,10 +62,11 @@ func (k volumeCopy) failed(ctx context.Context, w activation.Work, p copyPlan, r
 	} else if note, err = k.spoiled(ctx, w, p, r); err != nil {
 		return command.Verdict{}, err
 	}
-	if err := k.Engine.GiveBack(ctx, w.Key); err != nil {
+	held, err := giveBack(ctx, k.Engine, w.Key)
+	if err != nil {
 		return command.Verdict{}, err
 	}
-	return notDone("cannot copy %s to %s: %s%s", p.Source, p.Destination, reason, note), nil
+	return notDone("cannot copy %s to %s: %s%s%s", p.Source, p.Destination, reason, note, held), nil
 }
 
 // spoiled says what has become of a destination that was there before: where qemu-img has

@@ -202,6 +202,16 @@ func leftover(volume string, err error) (note string, again error) {
 	return "", err
 }
 
+// giveBack ends what a command holds. What is open still is noted: the engine goes on by
+// itself until it is off.
+func giveBack(ctx context.Context, e Engine, key string) (note string, again error) {
+	err := e.GiveBack(ctx, key)
+	if api.KindOf(err) == api.KindInUse {
+		return "; " + err.Error(), nil
+	}
+	return "", err
+}
+
 // isNotFound: the engine says that there is no such volume.
 func isNotFound(err error) bool {
 	var e *api.Error

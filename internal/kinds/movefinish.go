@@ -96,10 +96,11 @@ func (k volumeMove) complete(ctx context.Context, c command.Command, p movePlan,
 			return notYet("%s, which the disk has left, is still %s on %s", p.Volume, a, k.Host), nil
 		}
 	}
-	if err := k.Engine.GiveBack(ctx, c.Key); err != nil {
+	held, err := giveBack(ctx, k.Engine, c.Key)
+	if err != nil {
 		return command.Verdict{}, err
 	}
-	return done("disk %s of guest %s is on %s; %s is off and tagged %s: remove it when it is not needed any more%s", p.Target, p.Guest, p.Dest, p.Volume, model.TagSuperseded, note), nil
+	return done("disk %s of guest %s is on %s; %s is off and tagged %s: remove it when it is not needed any more%s%s", p.Target, p.Guest, p.Dest, p.Volume, model.TagSuperseded, note, held), nil
 }
 
 func (k volumeMove) heldBy(id model.VolumeID, uuid string) bool {
@@ -188,10 +189,11 @@ func (k volumeMove) fail(ctx context.Context, c command.Command, p movePlan, s c
 	if err != nil {
 		return command.Verdict{}, err
 	}
-	if err := k.Engine.GiveBack(ctx, c.Key); err != nil {
+	held, err := giveBack(ctx, k.Engine, c.Key)
+	if err != nil {
 		return command.Verdict{}, err
 	}
-	return notDone("cannot move %s to %s: %s; guest %s goes on with %s%s", p.Volume, p.Dest, reason, p.Guest, p.Volume, note), nil
+	return notDone("cannot move %s to %s: %s; guest %s goes on with %s%s%s", p.Volume, p.Dest, reason, p.Guest, p.Volume, note, held), nil
 }
 
 // Investigate implements command.Kind. The tags of the two volumes tell, since LVM's

@@ -66,7 +66,7 @@ func TestVolumeCopy(t *testing.T) {
 }
 
 func TestVolumeCopyCrashes(t *testing.T) {
-	eachCrash(t, func(t *testing.T, r *rig) {
+	eachCrash(t, func(*rig) {}, func(t *testing.T, r *rig) {
 		v := r.mustAsk(r.a, api.KindVolumeCopy, copyArgs).end()
 		if v.Outcome == command.Done {
 			r.copied("vg_two/copy")
@@ -83,7 +83,7 @@ func TestVolumeCopyCrashes(t *testing.T) {
 
 // The copy fails, as where the disk is full or broken: what was made goes.
 func TestVolumeCopyFails(t *testing.T) {
-	eachCrash(t, func(t *testing.T, r *rig) {
+	eachCrash(t, func(*rig) {}, func(t *testing.T, r *rig) {
 		fault(t, r.c, san.Fault{Kind: san.FaultExit, Tool: "qemu-img", Match: "convert", ExitCode: 1, Stderr: "qemu-img: error while writing at byte 4096: No space left on device\n"})
 		v := r.mustAsk(r.a, api.KindVolumeCopy, copyArgs).end()
 		require.Equal(t, command.NotDone, v.Outcome)
@@ -97,7 +97,7 @@ func TestVolumeCopyFails(t *testing.T) {
 }
 
 func TestVolumeCopyCancelled(t *testing.T) {
-	eachCrash(t, func(t *testing.T, r *rig) {
+	eachCrash(t, func(*rig) {}, func(t *testing.T, r *rig) {
 		fault(t, r.c, san.Fault{Kind: san.FaultHang, Tool: "qemu-img", Match: "convert"})
 		w := r.mustAsk(r.a, api.KindVolumeCopy, copyArgs)
 		w.tick = func(command.Sight) { w.cancel("operator uid 0") }

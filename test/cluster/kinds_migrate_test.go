@@ -91,7 +91,7 @@ func TestGuestMigrateCrashes(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				r := newRig(t)
 				r.startVM1()
-				r.kill.name, r.kill.after = name, after
+				r.kill.arm(0, name, after)
 				r.step = func(s fakevirt.Step) error {
 					if name == "revoke job" && s == fakevirt.StepPerforming {
 						return fakevirt.ErrAborted

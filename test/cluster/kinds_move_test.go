@@ -100,8 +100,7 @@ func TestVolumeMove(t *testing.T) {
 }
 
 func TestVolumeMoveCrashes(t *testing.T) {
-	eachCrash(t, func(t *testing.T, r *rig) {
-		r.startVM1()
+	eachCrash(t, (*rig).startVM1, func(t *testing.T, r *rig) {
 		w := r.mustAsk(r.a, api.KindVolumeMove, moveArgs)
 		w.tick = r.catchUp
 		v := w.end()
@@ -115,8 +114,7 @@ func TestVolumeMoveCrashes(t *testing.T) {
 }
 
 func TestVolumeMoveCancelled(t *testing.T) {
-	eachCrash(t, func(t *testing.T, r *rig) {
-		r.startVM1()
+	eachCrash(t, (*rig).startVM1, func(t *testing.T, r *rig) {
 		w := r.mustAsk(r.a, api.KindVolumeMove, moveArgs)
 		w.tick = func(command.Sight) { w.cancel("operator uid 0") }
 		v := w.end()
@@ -212,10 +210,7 @@ func TestVolumeMoveAndTheGuestEnds(t *testing.T) {
 			r.a.StartDaemon()
 		}
 		// The call of the pivot is the one that is hit.
-		k := r.kill
-		k.mu.Lock()
-		k.name, k.after = "pivot", after
-		k.mu.Unlock()
+		r.kill.arm(0, "pivot", after)
 		return r, w
 	}
 	t.Run("after the pivot", func(t *testing.T) {
@@ -254,7 +249,7 @@ func TestVolumeMoveRepairsTheDefinition(t *testing.T) {
 	r.a.mortal = r.kill
 	r.a.StartDaemon()
 	r.startVM1()
-	r.kill.name, r.kill.after = "pivot", true
+	r.kill.arm(0, "pivot", true)
 	w := r.mustAsk(r.a, api.KindVolumeMove, moveArgs)
 	w.tick = r.catchUp
 	w.restart = func() {

@@ -248,6 +248,13 @@ func (k *killer) step(what string, after bool) {
 	}
 }
 
+// arm sets the place where the daemon dies: the nth, or the first call of a name.
+func (k *killer) arm(at int, name string, after bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.at, k.name, k.after, k.n = at, name, after, 0
+}
+
 func (k *killer) isDead() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -512,8 +519,8 @@ func (w *work) cancel(why string) {
 }
 
 // eachCrash runs a story once for each place where the daemon of host a can die, before and
-// after, until there is no such place.
-func eachCrash(t *testing.T, story func(*testing.T, *rig)) {
+// after, until there is no such place. Nobody dies in what is done before.
+func eachCrash(t *testing.T, before func(*rig), story func(*testing.T, *rig)) {
 	t.Helper()
 	for _, after := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -523,7 +530,8 @@ func eachCrash(t *testing.T, story func(*testing.T, *rig)) {
 				r.a.StopDaemon()
 				r.a.mortal = r.kill
 				r.a.StartDaemon()
-				r.kill.at, r.kill.after = at, after
+				before(r)
+				r.kill.arm(at, "", after)
 				story(t, r)
 				hit = r.kill.hit
 				if t.Failed() {
