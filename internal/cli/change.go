@@ -67,8 +67,11 @@ func (p *program) change(c *cli.Context, mode string, call changeCall) error {
 // verdict is the error of a command that did not end well.
 func verdict(c api.Command) error {
 	switch model.CommandState(c.State) {
-	case model.StateCompleted:
-		return nil
+	case model.StateCompleted, model.StateReconciled:
+		if c.Error == "" {
+			return nil
+		}
+		fallthrough
 	case model.StateFailed:
 		return api.NewError(api.KindInternal, fmt.Sprintf("command %d failed: %s", c.ID, result(c)))
 	}

@@ -32,7 +32,7 @@ const (
 func Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	p := &program{out: bufio.NewWriter(stdout)}
+	p := &program{out: bufio.NewWriter(stdout), width: widthOf(stdout), pause: time.Second}
 	app := p.app(stderr)
 	err := app.RunContext(ctx, append([]string{"virtlvm"}, reorder(app, args[1:])...))
 	if flushErr := p.out.Flush(); flushErr != nil && err == nil {
@@ -62,7 +62,9 @@ func (problemsFound) Error() string { return "problems found" }
 
 // program is one run of the command line.
 type program struct {
-	out *bufio.Writer
+	out   *bufio.Writer
+	width int           // of the terminal that out is; 0: it is none
+	pause time.Duration // between two looks at a command that is watched
 }
 
 // app describes the command line.
@@ -111,6 +113,7 @@ func (p *program) commands() []*cli.Command {
 		p.guestsCommand(),
 		p.commandsCommand(),
 		p.commandCommand(),
+		p.eventsCommand(),
 		p.hooksCommand(),
 		p.activateCommand(),
 		p.deactivateCommand(),
@@ -177,6 +180,19 @@ type call[T any] func(*client.Client, context.Context) (T, error)
 
 // ask makes one call. limit applies where --timeout is not given.
 func ask[T any](c *cli.Context, limit time.Duration, f call[T]) (T, error) {
+	return limited(c, limit, func(ctx context.Context) (T, error) {
+		conn, done, err := connect(c)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		defer done()
+		return f(conn, ctx)
+	})
+}
+
+// limited makes one call within --timeout, or within limit where that is not given.
+func limited[T any](c *cli.Context, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
 	if d := c.Duration("timeout"); c.IsSet("timeout") {
 		if d <= 0 {
 			var none T
@@ -186,13 +202,7 @@ func ask[T any](c *cli.Context, limit time.Duration, f call[T]) (T, error) {
 	}
 	ctx, cancel := context.WithTimeout(c.Context, limit)
 	defer cancel()
-	conn, done, err := connect(c)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	defer done()
-	return f(conn, ctx)
+	return f(ctx)
 }
 
 // look makes a call that changes nothing and prints the answer.

@@ -2,13 +2,16 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/client"
+	"virtlvm/internal/model"
 )
 
 // limitFlag is shared by the commands that list the journal.
@@ -26,22 +29,60 @@ func limit(c *cli.Context) (int, error) {
 
 func (p *program) commandsCommand() *cli.Command {
 	return &cli.Command{
-		Name: "commands", Usage: "list the LVM commands that were run", UsageText: "virtlvm commands [--limit N]",
-		Description: description("Lists the journal, newest first: what was run, why, and how it ended.", "virtlvm commands --limit 5"),
-		Flags:       []cli.Flag{limitFlag()},
+		Name: "commands", Usage: "list the journal of commands", UsageText: "virtlvm commands [--limit N] [--state STATE] [--since TIME]",
+		Description: description("Lists the journal, newest first: what was run, why, and how it ended. With --state only\ncommands in that state, such as RECONCILE_SKIPPED; `open` stands for all that have not\nended. With --since only what is not older, as a duration or a time.",
+			"virtlvm commands --state open --since 2h"),
+		Flags: []cli.Flag{
+			limitFlag(),
+			&cli.StringSliceFlag{Name: "state", Usage: "only commands in `STATE`, or open; may be repeated"},
+			&cli.StringFlag{Name: "since", Usage: "only commands since `TIME`: a duration such as 90m, a date, or a date and time"},
+		},
 		Action: func(c *cli.Context) error {
 			if err := args(c, 0, 0); err != nil {
 				return err
 			}
-			n, err := limit(c)
+			f, err := filter(c, time.Now())
 			if err != nil {
 				return err
 			}
 			return lookMany(p, c, quick, "commands", func(d *client.Client, ctx context.Context) ([]api.Command, error) {
-				return d.Commands(ctx, n, 0)
+				return d.Commands(ctx, f)
 			}, p.commandList)
 		},
 	}
+}
+
+func filter(c *cli.Context, now time.Time) (api.CommandFilter, error) {
+	n, err := limit(c)
+	if err != nil {
+		return api.CommandFilter{}, err
+	}
+	f := api.CommandFilter{Limit: n}
+	for _, state := range c.StringSlice("state") {
+		if !strings.EqualFold(state, api.StateOpen) && !model.CommandState(strings.ToUpper(state)).Known() {
+			return f, usageError("%q is not a state of a command; see virtlvm(8), or say %q", state, api.StateOpen)
+		}
+		f.States = append(f.States, state)
+	}
+	if text := c.String("since"); text != "" {
+		if f.Since, err = sinceTime(text, now); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// sinceTime reads "90m", "2026-01-02", "2026-01-02 15:04" and what journalctl shows.
+func sinceTime(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, usageError("--since %q is neither a duration such as 90m nor a time such as \"2026-01-02 15:04\"", text)
 }
 
 func (p *program) commandList(commands []api.Command) error {
@@ -69,59 +110,25 @@ func exit(c api.Command) string {
 	return number(c.ExitCode)
 }
 
-// result is what an administrator wants to know first: the failure, else the outcome.
+// result is what an administrator wants to know first: the failure, the outcome, or of a
+// command that goes on how far it has come.
 func result(c api.Command) string {
-	if c.Error != "" {
+	switch {
+	case c.Error != "":
 		return c.Error
+	case c.Outcome != "":
+		return c.Outcome
+	case c.Side == "" || !c.Finished.IsZero():
+		return ""
 	}
-	return c.Outcome
-}
-
-func (p *program) commandCommand() *cli.Command {
-	return &cli.Command{
-		Name: "command", Usage: "show one command of the journal", UsageText: "virtlvm command ID",
-		Description: description("Shows everything that is known of one command: its arguments, output and outcome.", "virtlvm command 42"),
-		Action: func(c *cli.Context) error {
-			if err := args(c, 1, 1); err != nil {
-				return err
-			}
-			id, err := strconv.ParseInt(c.Args().First(), 10, 64)
-			if err != nil || id < 1 {
-				return usageError("%q is not the id of a command; see `virtlvm commands`", c.Args().First())
-			}
-			return look(p, c, func(d *client.Client, ctx context.Context) (api.Command, error) {
-				return d.Command(ctx, id)
-			}, p.command)
-		},
+	parts := []string{c.Why}
+	if c.Side == string(model.SideOrigin) && c.PeerState != "" {
+		parts = []string{fmt.Sprintf("%s on %s", c.PeerState, c.Executor)}
 	}
-}
-
-func (p *program) command(c api.Command) error {
-	p.field("id", strconv.FormatInt(c.ID, 10))
-	p.field("kind", c.Kind)
-	p.field("state", c.State)
-	p.field("targets", strings.Join(c.Targets, " "))
-	p.field("cause", c.Cause)
-	if c.HookCall > 0 {
-		p.field("hook call", strconv.FormatInt(c.HookCall, 10))
+	if text := progress(c.Progress, time.Now()); text != "" {
+		parts = append(parts, text)
 	}
-	p.field("argv", strings.Join(c.Argv, " "))
-	p.field("created", stamp(c.Created))
-	p.field("finished", stamp(c.Finished))
-	p.field("took", ran(c))
-	if c.PID > 0 {
-		p.field("pid", number(c.PID))
-	}
-	p.field("exit code", exit(c))
-	p.field("error", c.Error)
-	p.field("outcome", c.Outcome)
-	if stderr := strings.TrimRight(c.Stderr, "\n"); stderr != "" {
-		p.printf("stderr:\n")
-		for _, text := range strings.Split(stderr, "\n") {
-			p.printf("  %s\n", line(text))
-		}
-	}
-	return nil
+	return strings.Join(parts, "; ")
 }
 
 func (p *program) hooksCommand() *cli.Command {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -115,7 +114,7 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 			_, err = fmt.Fprintln(requests, strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.URL, body)))
 		}
 		if err == nil {
-			err = canned(w, dir, r.URL.Path)
+			err = canned(w, dir, file(r))
 		}
 		if err != nil {
 			http.Error(w, "fake daemon: "+err.Error(), http.StatusTeapot)
@@ -126,6 +125,15 @@ func startDaemon(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(srv.Close())
 		ts.Check(requests.Close())
 	})
+}
+
+// file is the file that answers a request: of what is asked for at the route of a list, "run"
+// below it.
+func file(r *http.Request) string {
+	if r.Method == http.MethodPost && r.URL.Path == api.RouteCommands {
+		return r.URL.Path + "/run"
+	}
+	return r.URL.Path
 }
 
 func canned(w http.ResponseWriter, dir, route string) error {
@@ -165,6 +173,8 @@ func answerOf(route string) any {
 		return &[]api.Guest{}
 	case api.RouteCommands:
 		return &[]api.Command{}
+	case api.RouteEvents:
+		return &[]api.Event{}
 	case api.RouteHooks:
 		return &[]api.HookRecord{}
 	case api.RoutePeers:
@@ -172,7 +182,7 @@ func answerOf(route string) any {
 	case api.RouteActivate, api.RouteDeactivate:
 		return &api.Command{}
 	}
-	if path.Dir(route) == api.RouteCommands {
+	if strings.HasPrefix(route, api.RouteCommands+"/") {
 		return &api.Command{}
 	}
 	return nil

@@ -61,6 +61,10 @@ func (p *program) status(s api.Status) error {
 	p.field("holds", fmt.Sprintf("%d exclusive, %d shared, %d ending", s.Holds.Exclusive, s.Holds.Shared, s.Holds.Ending))
 	p.field("spool", fmt.Sprintf("%d waiting, %d broken", s.Spool.Waiting, s.Spool.Broken))
 
+	if s.Commands != (api.CommandSummary{}) {
+		p.field("commands", fmt.Sprintf("%d running, %d being found out, %d given up, %d not yet told to the other host", s.Commands.Running, s.Commands.Unresolved, s.Commands.Skipped, s.Commands.Unsent))
+	}
+
 	p.printf("\n")
 	if err := p.groups(s.VGs); err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"virtlvm/internal/api"
 )
@@ -80,21 +79,6 @@ func (c *Client) Volumes(ctx context.Context, vg string) ([]api.Volume, error) {
 // Guests lists the guests that run or have holds here.
 func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 	return get[[]api.Guest](ctx, c, api.RouteGuests, nil)
-}
-
-// Commands lists the journal, newest first. limit 0: as many as the daemon thinks fit.
-// before 0: from the newest; else only rows with a smaller id.
-func (c *Client) Commands(ctx context.Context, limit int, before int64) ([]api.Command, error) {
-	query := limited(limit)
-	if before > 0 {
-		query.Set("before", strconv.FormatInt(before, 10))
-	}
-	return get[[]api.Command](ctx, c, api.RouteCommands, query)
-}
-
-// Command asks for one row of the journal.
-func (c *Client) Command(ctx context.Context, id int64) (api.Command, error) {
-	return get[api.Command](ctx, c, strings.Replace(api.RouteCommand, "{id}", strconv.FormatInt(id, 10), 1), nil)
 }
 
 // Hooks lists the hook calls received, newest first, of one guest where guest is not

@@ -60,9 +60,32 @@ func TestRequests(t *testing.T) {
 		{"volumes", func(ctx context.Context, c *Client) (any, error) { return c.Volumes(ctx, "") }, 200, []api.Volume{{Name: "vg/a"}}, call{"GET", "/v1/volumes", ""}},
 		{"volumes of a group", func(ctx context.Context, c *Client) (any, error) { return c.Volumes(ctx, "v+g&x=1") }, 200, []api.Volume{}, call{"GET", "/v1/volumes?vg=v%2Bg%26x%3D1", ""}},
 		{"guests", func(ctx context.Context, c *Client) (any, error) { return c.Guests(ctx) }, 200, []api.Guest{{Name: "vm1"}}, call{"GET", "/v1/guests", ""}},
-		{"commands", func(ctx context.Context, c *Client) (any, error) { return c.Commands(ctx, 0, 0) }, 200, []api.Command{{ID: 1}}, call{"GET", "/v1/commands", ""}},
-		{"commands before", func(ctx context.Context, c *Client) (any, error) { return c.Commands(ctx, 5, 7) }, 200, []api.Command{}, call{"GET", "/v1/commands?before=7&limit=5", ""}},
+		{"commands", func(ctx context.Context, c *Client) (any, error) { return c.Commands(ctx, api.CommandFilter{}) }, 200, []api.Command{{ID: 1}}, call{"GET", "/v1/commands", ""}},
+		{"commands before", func(ctx context.Context, c *Client) (any, error) {
+			return c.Commands(ctx, api.CommandFilter{Limit: 5, Before: 7})
+		}, 200, []api.Command{}, call{"GET", "/v1/commands?before=7&limit=5", ""}},
 		{"command", func(ctx context.Context, c *Client) (any, error) { return c.Command(ctx, 12) }, 200, api.Command{ID: 12}, call{"GET", "/v1/commands/12", ""}},
+		{
+			"commands by state and time", func(ctx context.Context, c *Client) (any, error) {
+				return c.Commands(ctx, api.CommandFilter{States: []string{"FAILED", "open"}, Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("x", 3600))})
+			}, 200, []api.Command{}, call{"GET", "/v1/commands?since=2026-01-02T02%3A04%3A05Z&state=FAILED&state=open", ""},
+		},
+		{"fresh command", func(ctx context.Context, c *Client) (any, error) { return c.FreshCommand(ctx, 12) }, 200, api.Command{ID: 12}, call{"GET", "/v1/commands/12?fresh=1", ""}},
+		{
+			"run", func(ctx context.Context, c *Client) (any, error) {
+				return c.Run(ctx, api.CommandRequest{Kind: "copy", Args: json.RawMessage(`{"a":1}`), Executor: "kvm-b"})
+			}, 202, api.Command{ID: 4}, call{"POST", "/v1/commands", `{"kind":"copy","args":{"a":1},"executor":"kvm-b"}`},
+		},
+		{"cancel", func(ctx context.Context, c *Client) (any, error) {
+			return c.Cancel(ctx, 4, api.CancelRequest{Why: "x"})
+		}, 200, api.Command{ID: 4}, call{"POST", "/v1/commands/4/cancel", `{"why":"x"}`}},
+		{
+			"resolve", func(ctx context.Context, c *Client) (any, error) {
+				return c.Resolve(ctx, 4, api.ResolveRequest{As: "failed", Why: "x"})
+			}, 200, api.Command{ID: 4}, call{"POST", "/v1/commands/4/resolve", `{"as":"failed","why":"x"}`},
+		},
+		{"events", func(ctx context.Context, c *Client) (any, error) { return c.Events(ctx, -1, 3) }, 200, []api.Event{{ID: 1}}, call{"GET", "/v1/events?limit=3", ""}},
+		{"events after", func(ctx context.Context, c *Client) (any, error) { return c.Events(ctx, 0, 0) }, 200, []api.Event{}, call{"GET", "/v1/events?after=0", ""}},
 		{"hooks", func(ctx context.Context, c *Client) (any, error) { return c.Hooks(ctx, 3, "vm\n1") }, 200, []api.HookRecord{{ID: 1}}, call{"GET", "/v1/hooks?guest=vm%0A1&limit=3", ""}},
 		{"peers", func(ctx context.Context, c *Client) (any, error) { return c.Peers(ctx) }, 200, api.Peers{Host: "kvm-a"}, call{"GET", "/v1/peers", ""}},
 		{
@@ -164,7 +187,7 @@ func TestErrorsOfTheDaemonArriveTyped(t *testing.T) {
 	assert.EqualError(t, err, "virtlvmd answered 500 Internal Server Error to GET /v1/guests without a reason; see `journalctl -u virtlvmd`")
 	_, err = c.Volumes(t.Context(), "")
 	assert.ErrorContains(t, err, "cannot understand the answer of virtlvmd to GET /v1/volumes")
-	_, err = c.Commands(t.Context(), 0, 0)
+	_, err = c.Commands(t.Context(), api.CommandFilter{})
 	assert.ErrorContains(t, err, "302 Found")
 	assert.Equal(t, api.KindInternal, api.KindOf(err))
 }
@@ -248,4 +271,36 @@ func TestDaemonKilledMidCall(t *testing.T) {
 	assert.ErrorContains(t, err, "broke off the connection")
 	_, err = c.Activate(t.Context(), api.VolumeRequest{Volume: "vg/a"})
 	assert.Equal(t, api.KindUnknown, api.KindOf(err))
+}
+
+func TestFollow(t *testing.T) {
+	rw, _ := sockets(t)
+	var asked string
+	serve(t, rw, func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.String()
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, err := io.WriteString(w, ":\n\nid: 8\ndata: {\"id\":8,\"to\":\"FAILED\"}\n\n:\n\nid: 9\ndata: {\"id\":9}\n\n")
+		assert.NoError(t, err)
+	})
+	c := New(Options{Socket: rw})
+	t.Cleanup(c.Close)
+	var got []api.Event
+	err := c.Follow(t.Context(), 7, func(e api.Event) error { got = append(got, e); return nil })
+	assert.ErrorContains(t, err, "broke off the connection")
+	assert.Equal(t, api.KindUnreachable, api.KindOf(err))
+	assert.Equal(t, []api.Event{{ID: 8, To: "FAILED"}, {ID: 9}}, got)
+	assert.Equal(t, "/v1/events?after=7&follow=1", asked)
+	err = c.Follow(t.Context(), -1, func(api.Event) error { return io.ErrClosedPipe })
+	assert.Equal(t, io.ErrClosedPipe, err)
+	assert.Equal(t, "/v1/events?follow=1", asked)
+}
+
+func TestFollowRefused(t *testing.T) {
+	rw, _ := sockets(t)
+	serve(t, rw, func(w http.ResponseWriter, _ *http.Request) {
+		answer(t, w, 503, api.NewError(api.KindStuck, "64 clients follow the events already"))
+	})
+	c := New(Options{Socket: rw})
+	t.Cleanup(c.Close)
+	assert.Equal(t, api.KindStuck, api.KindOf(c.Follow(t.Context(), -1, nil)))
 }
