@@ -45,8 +45,8 @@ func (p *program) change(c *cli.Context, mode string, call changeCall) error {
 		return err
 	}
 	volume := c.Args().First()
-	if vg, lv, ok := strings.Cut(volume, "/"); !ok || vg == "" || lv == "" || strings.Contains(lv, "/") {
-		return usageError("%q is not a volume; write it as VG/LV, such as vg_san/vm1", volume)
+	if err := volumeName(volume); err != nil {
+		return err
 	}
 	command, err := ask(c, slow, func(d *client.Client, ctx context.Context) (api.Command, error) {
 		return call(d, ctx, api.VolumeRequest{Volume: volume, Mode: mode})

@@ -111,6 +111,8 @@ func (p *program) commands() []*cli.Command {
 		p.statusCommand(),
 		p.volumesCommand(),
 		p.guestsCommand(),
+		p.guestCommand(),
+		p.volumeCommand(),
 		p.commandsCommand(),
 		p.commandCommand(),
 		p.eventsCommand(),
