@@ -48,4 +48,3 @@ func (p *program) run(c *cli.Context, kind string, arguments any) error {
 	}
 	return p.submit(c, kind, doc)
 }
-

@@ -69,7 +69,7 @@ func (p *program) volumeCommand() *cli.Command {
 
 // volumeName refuses what is no volume before anybody is asked.
 func volumeName(name string) error {
-	vg, lv, ok := strings.Cut(strings.TrimPrefix(name, "/dev/"), "/")
+	vg, lv, ok := strings.Cut(name, "/")
 	if !ok || vg == "" || lv == "" || strings.Contains(lv, "/") {
 		return usageError("%q is not a volume; write it as VG/LV, such as vg_san/vm1", name)
 	}
