@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
+	"virtlvm/internal/lease"
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
 )
@@ -61,10 +63,27 @@ const lendPatience = 45 * time.Second
 // LiveHosts lists the names of the live hosts in the lockspaces of our VGs, this one
 // included, as sanlock knows them.
 func (m *Manager) LiveHosts(ctx context.Context) ([]string, error) {
+	hosts, failed := m.Hosts(ctx)
+	names := map[string]bool{}
+	for name, in := range hosts {
+		for _, h := range in {
+			names[name] = names[name] || h.State != model.HostDead
+		}
+	}
+	maps.DeleteFunc(names, func(_ string, live bool) bool { return !live })
+	if len(names) > 0 {
+		failed = nil
+	}
+	return sortedKeys(names), failed
+}
+
+// Hosts lists the hosts in the lockspaces of our VGs that have a name, by it and by the VG. With
+// an error those of the lockspaces that could be read.
+func (m *Manager) Hosts(ctx context.Context) (map[string]map[string]lease.Host, error) {
 	m.mu.Lock()
 	known := m.known
 	m.mu.Unlock()
-	names := map[string]bool{}
+	all := map[string]map[string]lease.Host{}
 	var failed error
 	for _, vg := range known {
 		if ours, err := m.managed(vg.Name, vg.LockType); !ours || err != nil {
@@ -76,15 +95,16 @@ func (m *Manager) LiveHosts(ctx context.Context) ([]string, error) {
 			continue
 		}
 		for _, h := range hosts {
-			if h.Name != "" && h.State != model.HostDead {
-				names[h.Name] = true
+			if h.Name == "" {
+				continue
 			}
+			if all[h.Name] == nil {
+				all[h.Name] = map[string]lease.Host{}
+			}
+			all[h.Name][vg.Name] = h
 		}
 	}
-	if len(names) > 0 {
-		failed = nil
-	}
-	return sortedKeys(names), failed
+	return all, failed
 }
 
 // sourceOf is the one other host that holds the volumes the guest writes, "" if nobody

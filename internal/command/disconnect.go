@@ -2,6 +2,8 @@ package command
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +58,19 @@ func (m *Manager) watchOrigins(ctx context.Context) {
 	}
 }
 
+// Origins are the hosts whose loss would cancel a command here.
+func (m *Manager) Origins() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	hosts := map[string]bool{}
+	for _, t := range m.tasks {
+		if t.frail && t.peer != "" {
+			hosts[t.peer] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(hosts))
+}
+
 // contact is what is known of the connection to an origin.
 type contact struct {
 	answers bool      // it has answered this host before: its silence means something
@@ -74,7 +89,7 @@ func (m *Manager) heardFrom(host string) {
 
 // checkOrigins asks the origins whether they are there, and reports whether one is silent.
 func (m *Manager) checkOrigins(ctx context.Context, patience time.Duration) (silent bool) {
-	if !m.frail() {
+	if len(m.Origins()) == 0 {
 		return false
 	}
 	all, err := m.Journal.Disconnectable(ctx)
@@ -96,18 +111,6 @@ func (m *Manager) checkOrigins(ctx context.Context, patience time.Duration) (sil
 		}
 	}
 	return silent
-}
-
-// frail reports whether some command shall be cancelled when its origin is lost.
-func (m *Manager) frail() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, t := range m.tasks {
-		if t.frail && t.peer != "" {
-			return true
-		}
-	}
-	return false
 }
 
 func (m *Manager) forgetOrigins(wanted map[string][]store.Entry) {

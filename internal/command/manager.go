@@ -140,7 +140,7 @@ func (m *Manager) Resume(ctx context.Context) error {
 	m.sequence = max(m.sequence, last)
 	for _, t := range all {
 		if m.tasks[t.ID] == nil {
-			m.tasks[t.ID] = &task{due: t.Next, peer: t.Peer, frail: t.Disconnect}
+			m.tasks[t.ID] = &task{due: t.Next, peer: t.Peer, frail: t.Disconnect && t.Side == model.SideExecutor}
 		}
 	}
 	m.running = true
@@ -243,7 +243,7 @@ func (m *Manager) adopt(e store.Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.tasks[e.ID] == nil {
-		m.tasks[e.ID] = &task{due: m.Now(), peer: other(e), frail: e.OnDisconnect == model.DisconnectCancel}
+		m.tasks[e.ID] = &task{due: m.Now(), peer: other(e), frail: e.OnDisconnect == model.DisconnectCancel && e.Side == model.SideExecutor}
 	}
 	m.poke()
 }

@@ -21,6 +21,8 @@ import (
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
+	"virtlvm/internal/backend"
+	"virtlvm/internal/command"
 	"virtlvm/internal/config"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/peer"
@@ -44,7 +46,10 @@ type Daemon struct {
 	engine     *activation.Manager
 	observer   *guests.Observer
 	peers      *peer.Peers
-	host       string // this host's name among its peers
+	jobs       *backend.Jobs
+	commands   *command.Manager
+	looked     chan struct{} // closed when nothing of the commands runs any more
+	host       string        // this host's name among its peers
 	live       struct {
 		mu    sync.Mutex
 		names []string
@@ -116,6 +121,11 @@ func (d *Daemon) start(ctx context.Context) error {
 		d.log.Error("cannot tell the hook its settings; it uses its defaults", "err", err)
 	}
 	d.engine.Load(ctx)
+	d.jobs = d.newJobs()
+	d.commands = d.newCommands()
+	if err := d.commands.Resume(ctx); err != nil {
+		d.log.Error("cannot read the commands; none is taken until it works", "err", err)
+	}
 	d.drainSpool(ctx)
 	d.serve(listeners)
 	d.background(ctx)
@@ -124,12 +134,12 @@ func (d *Daemon) start(ctx context.Context) error {
 
 func (d *Daemon) serve(listeners map[net.Listener]string) {
 	srv := server.New(server.Options{
-		Engine: d.engine, Journal: d.store, Log: d.log, Spool: d.countSpool,
+		Engine: d.engine, Commands: d.commands, Journal: d.store, Log: d.log, Spool: d.countSpool,
 		Version: api.Version{
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
-		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed,
+		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed, PeerConns: d.peerConns,
 	})
 	for l, name := range listeners {
 		h := srv.HTTP(name == nameReadWrite)
@@ -152,6 +162,13 @@ func (d *Daemon) background(ctx context.Context) {
 	go d.engine.StartLockspaces(ctx)
 	go d.watchSpool(ctx)
 	go d.watchdog(ctx)
+	d.looked = make(chan struct{})
+	go func() {
+		defer close(d.looked)
+		d.commands.Run(ctx)
+	}()
+	go d.watchNetwork(ctx)
+	go d.sweepJobs(ctx, d.jobs)
 	changed := make(chan struct{}, 1)
 	go func() {
 		if err := d.observer.Watch(ctx, changed); err != nil && ctx.Err() == nil {
@@ -181,7 +198,13 @@ func (d *Daemon) stop(cancel context.CancelFunc) error {
 	for _, s := range d.servers {
 		err = errors.Join(err, s.Shutdown(ctx))
 	}
+	// Hooks have a deadline of their own: what the sockets have used up does not count.
+	d.commands.Stop(context.Background())
 	cancel()
+	select {
+	case <-d.looked:
+	case <-ctx.Done():
+	}
 	d.engine.Drain(ctx)
 	d.peers.Close()
 	return errors.Join(err, d.store.Close())

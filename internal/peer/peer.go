@@ -109,6 +109,16 @@ func (p *Peers) Names(ctx context.Context) []string {
 	return names
 }
 
+// Address is the name or address by which a host is reached; "" where it is by a socket of this
+// host, or not known.
+func (p *Peers) Address(name string) string {
+	target, err := p.target(name, p.Config())
+	if err != nil {
+		return ""
+	}
+	return target.Host
+}
+
 func discoveredURL(name string) string { return api.Target{User: "root", Host: name}.String() }
 
 // target says where a host is reached.
