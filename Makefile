@@ -3,7 +3,9 @@
 # make test       everything that needs neither root nor virtual machines
 # make check      formatting, linters, scripts, known vulnerabilities, modules, man pages
 # make bench      what virtlvm costs, beside a bash hook
-# make e2e-smoke  two real hosts in QEMU (as root); also e2e-migrate, e2e-conformance
+# make e2e        two real hosts in QEMU (as root): install, start, migrate, upgrade, reboot;
+#                 also one suite of it: e2e-smoke, e2e-migrate, e2e-package, e2e-reboot
+# make e2e-full   all that, each way in which a migration can fail, and e2e-conformance
 # make packages   .deb and .rpm into build/packages
 # make docs       man page and completions that follow from the command line
 # make install    as root, or into DESTDIR
@@ -19,6 +21,7 @@ sbindir    ?= /usr/sbin
 bindir     ?= /usr/bin
 sysconfdir ?= /etc
 mandir     ?= /usr/share/man
+docdir     ?= /usr/share/doc/virtlvm
 bashdir    ?= /usr/share/bash-completion/completions
 zshdir     ?= /usr/share/zsh/vendor-completions
 unitdir    ?= /usr/lib/systemd/system
@@ -52,7 +55,7 @@ setup:
 # GORACE: else each program run by a test waits a second at its end.
 .PHONY: test
 test: setup
-	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 5m ./...
+	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 10m ./...
 
 # BENCHFLAGS=-short measures less, in 20 s. Without xmllint the bash hook reads XML with sed.
 .PHONY: bench
@@ -78,10 +81,18 @@ fakes: setup
 	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/sanfake ./test/san/sanfake
 	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/fakevirt ./test/fakevirt/fakevirt
 
-# smoke: the main job, for every change. migrate: live migration. conformance: the list of
-# LVM commands that the fake SAN is held to.
-.PHONY: e2e-smoke e2e-migrate e2e-conformance
-e2e-smoke e2e-migrate e2e-conformance: e2e-%:
+# smoke: the main job, for every change. migrate: live migration, rows: each of its rows.
+# package: install, upgrade, remove. reboot: hosts that go down and come back. conformance:
+# the list of LVM commands that the fake SAN is held to. times: what it costs.
+.PHONY: e2e e2e-full
+e2e:
+	test/e2e/run.sh smoke migrate package reboot times
+e2e-full:
+	test/e2e/run.sh smoke migrate rows package reboot times conformance
+
+E2E_SUITES := $(addprefix e2e-,smoke migrate rows package reboot times conformance)
+.PHONY: $(E2E_SUITES)
+$(E2E_SUITES): e2e-%:
 	test/e2e/run.sh $*
 
 .PHONY: check
@@ -163,6 +174,7 @@ install-files:
 	install -D -m 0644 packaging/tmpfiles.d/virtlvm.conf $(DESTDIR)/usr/lib/tmpfiles.d/virtlvm.conf
 	install -D -m 0644 -t $(DESTDIR)$(mandir)/man8 packaging/man/virtlvm.8 packaging/man/virtlvmd.8
 	install -D -m 0644 -t $(DESTDIR)$(mandir)/man5 packaging/man/virtlvm.toml.5
+	install -D -m 0644 -t $(DESTDIR)$(docdir) docs/check.md
 	install -D -m 0644 packaging/completion/virtlvm.bash $(DESTDIR)$(bashdir)/virtlvm
 	install -D -m 0644 packaging/completion/_virtlvm $(DESTDIR)$(zshdir)/_virtlvm
 	test -e $(DESTDIR)$(sysconfdir)/virtlvm/virtlvm.toml || \

@@ -15,12 +15,17 @@ import (
 func main() {
 	path := flag.String("config", config.DefaultPath, "configuration `file`")
 	showVersion := flag.Bool("version", false, "print the version and exit")
+	check := flag.Bool("check", false, "print what virtlvm check shows, as JSON, without being a daemon")
 	flag.Parse()
 	if *showVersion {
 		fmt.Printf("virtlvmd %s (%s)\n", version.Version, version.Commit)
 		return
 	}
-	if err := daemon.Run(*path); err != nil {
+	run := func() error { return daemon.Run(*path) }
+	if *check {
+		run = func() error { return daemon.Check(*path, os.Stdout) }
+	}
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "virtlvmd:", err)
 		os.Exit(1)
 	}

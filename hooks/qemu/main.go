@@ -7,18 +7,9 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"virtlvm/hooks/qemu/internal/hook"
 )
 
-func main() {
-	// A reader of our output that has gone must not kill us before the event is kept.
-	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	defer stop()
-	os.Exit(hook.Run(ctx, hook.System()))
-}
+func main() { os.Exit(hook.Run(hook.System())) }

@@ -93,7 +93,7 @@ func TestInstalledHook(t *testing.T) {
 	t.Run("is linked with little", func(t *testing.T) {
 		out, err := exec.Command("go", "list", "-deps", ".").Output()
 		require.NoError(t, err)
-		assert.NotRegexp(t, `(?m)^(net/http|crypto|vendor/golang.org/x/crypto)`, string(out))
+		assert.NotRegexp(t, `(?m)^(net|net/.*|crypto|crypto/.*|vendor/.*|regexp)$`, string(out))
 	})
 
 	t.Run("is small and static", func(t *testing.T) {
@@ -205,10 +205,12 @@ func TestInstalledHook(t *testing.T) {
 			<-asked
 			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 			_ = cmd.Wait()
-			assert.Equal(t, want, cmd.ProcessState.ExitCode(), op)
 			l, err := spool.List(filepath.Join(p.dir, "spool"))
 			require.NoError(t, err)
 			assert.Len(t, l.Waiting, 1-want)
+			// In its first moments a call that may be refused is ended by the signal itself,
+			// which is a refusal too.
+			assert.Equal(t, want, min(1, cmd.ProcessState.ExitCode()&0xff), op)
 		}
 	})
 

@@ -53,10 +53,14 @@ func (m *Manager) acquire(ctx context.Context, t taker, vg string, needs []model
 	if err := m.strangers(ctx, needs, before); err != nil {
 		return nil, err
 	}
+	if err := m.refuseCutOff(ctx, needs, before); err != nil {
+		return nil, err
+	}
 	all, change, err := m.claim(t, vg, needs, before)
 	if err != nil {
 		return nil, err
 	}
+	change.Steps = causeOf(ctx).takeSteps()
 	if err := m.applyClaim(ctx, all, change, before); err != nil {
 		m.undo(ctx, vg, all)
 		return nil, err
@@ -165,26 +169,32 @@ func (m *Manager) applyClaim(ctx context.Context, all []taken, change store.Hold
 // verify looks whether every volume is as the command should have made it, and concludes
 // the command. Exit code 0 is no proof, and a failure may have changed some of them.
 func (m *Manager) verify(ctx context.Context, e *effect, want model.LockMode, vols []model.Volume) error {
+	after, wrong, err := m.observe(ctx, e, want, vols)
+	if err == nil && len(wrong) > 0 {
+		err = m.explain(ctx, e, wrong, *after)
+	}
+	return err
+}
+
+// observe is verify that tells what there is, and which volumes are not as wanted. An error
+// means that it cannot be told.
+func (m *Manager) observe(ctx context.Context, e *effect, want model.LockMode, vols []model.Volume) (after *local, wrong []model.Volume, err error) {
 	if e.timedOut() {
 		m.conclude(ctx, e, false, "unknown until the command ends")
-		return api.NewError(api.KindUnknown, fmt.Sprintf("%v; what became of it is looked at when it ends", e.err))
+		return nil, nil, api.NewError(api.KindUnknown, fmt.Sprintf("%v; what became of it is looked at when it ends", e.err))
 	}
-	after, err := m.look(ctx)
+	now, err := m.look(ctx)
 	if err != nil {
 		m.conclude(ctx, e, false, "could not be observed: "+err.Error())
-		return err
+		return nil, nil, err
 	}
-	var wrong []model.Volume
 	for _, v := range vols {
-		if !after.ofVolume(v).Is(want) {
+		if !now.ofVolume(v).Is(want) {
 			wrong = append(wrong, v)
 		}
 	}
-	m.conclude(ctx, e, len(wrong) == 0, after.describe(vols))
-	if len(wrong) == 0 {
-		return nil
-	}
-	return m.explain(ctx, e, wrong, after)
+	m.conclude(ctx, e, len(wrong) == 0, now.describe(vols))
+	return &now, wrong, nil
 }
 
 // undo brings back what an acquire found, newest first. It is called with the VG's turn.

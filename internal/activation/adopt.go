@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"virtlvm/internal/domain"
@@ -17,6 +18,7 @@ import (
 // were taken away. The ensure loop then takes what locks are missing; a refusal there is an
 // alarm. all: also look at guests whose disks have not changed.
 func (m *Manager) adopt(ctx context.Context, s sight, all bool) {
+	ctx = withInventories(ctx)
 	for _, uuid := range sortedKeys(s.ByUUID) {
 		g := s.ByUUID[uuid]
 		if g.Alive != guests.Alive {
@@ -41,7 +43,7 @@ func (m *Manager) adopt(ctx context.Context, s sight, all bool) {
 	m.forgetAdopted(s.Snapshot)
 }
 
-// adoptNow adopts one running guest.
+// adoptNow adopts one running guest; see withInventories.
 func (m *Manager) adoptNow(ctx context.Context, s sight, g guests.Guest) error {
 	d, err := domain.ParseStatus(g.XML)
 	if err != nil {
@@ -70,12 +72,18 @@ func (m *Manager) adoptGuest(ctx context.Context, s sight, g guests.Guest, d *do
 		failed = errors.Join(failed, err)
 	}
 	var change store.HoldChange
-	now, err := m.look(ctx)
-	if err != nil {
-		return fmt.Errorf("running guest %s is not protected: %w", show(g.Name), err)
+	var now local
+	m.mu.Lock()
+	looked := slices.ContainsFunc(needs, func(n model.Need) bool { return !m.hasHold(g.UUID, n) })
+	m.mu.Unlock()
+	if looked {
+		if now, err = m.look(ctx); err != nil {
+			return fmt.Errorf("running guest %s is not protected: %w", show(g.Name), err)
+		}
 	}
 	m.mu.Lock()
-	if m.inflight[g.UUID] > 0 || m.stale(s, g.UUID) {
+	if m.inflight[g.UUID] > 0 || m.stale(s, g.UUID) ||
+		!looked && slices.ContainsFunc(needs, func(n model.Need) bool { return !m.hasHold(g.UUID, n) }) {
 		m.mu.Unlock()
 		m.Kick()
 		return nil
@@ -84,7 +92,7 @@ func (m *Manager) adoptGuest(ctx context.Context, s sight, g guests.Guest, d *do
 	for _, n := range needs {
 		wanted[n.Volume.ID] = true
 		k := holdKey{g.UUID, n.Volume.ID}
-		if h, ok := m.holds[k]; ok && h.Phase != model.PhaseEnding && h.Mode.Covers(n.Role.Mode()) {
+		if m.hasHold(g.UUID, n) {
 			continue
 		}
 		if err := m.conflict(g.UUID, n, now.ofVolume(n.Volume)); err != nil {
@@ -118,6 +126,12 @@ func (m *Manager) adoptGuest(ctx context.Context, s sight, g guests.Guest, d *do
 	return nil
 }
 
+// hasHold must be called with m.mu held.
+func (m *Manager) hasHold(owner string, n model.Need) bool {
+	h, ok := m.holds[holdKey{owner, n.Volume.ID}]
+	return ok && h.Phase != model.PhaseEnding && h.Mode.Covers(n.Role.Mode())
+}
+
 func (m *Manager) inScope(h model.Hold) bool {
 	vg, _, _ := strings.Cut(h.Name, "/")
 	return m.Settings().Scope(vg)
@@ -148,7 +162,6 @@ func (m *Manager) setAdopted(uuid, key string) {
 }
 
 func (m *Manager) forgetAdopted(snap guests.Snapshot) {
-	var gone []string
 	m.mu.Lock()
 	for uuid := range m.adopted {
 		if _, ok := snap.ByUUID[uuid]; !ok {
@@ -159,15 +172,8 @@ func (m *Manager) forgetAdopted(snap guests.Snapshot) {
 	for _, g := range snap.ByUUID {
 		running["guest "+g.Name] = true
 	}
-	for topic := range m.report.general {
-		if strings.HasPrefix(topic, "guest ") && !running[topic] {
-			gone = append(gone, topic)
-		}
-	}
 	m.mu.Unlock()
-	for _, topic := range gone {
-		m.problem(topic, nil)
-	}
+	m.solved("guest ", running)
 }
 
 // quiet: libvirt is doing nothing with the guest that could change its disks.

@@ -23,6 +23,7 @@ type cause struct {
 
 	mu      sync.Mutex
 	queries []store.Query
+	steps   []model.HandoffStep // see Manager.tell
 }
 
 type causeKey struct{}
@@ -105,7 +106,10 @@ const (
 // has run.
 func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets []model.Volume, change store.HoldChange, need must) (*effect, error) {
 	c := causeOf(ctx)
-	e := &effect{vg: targets[0].VG}
+	e := &effect{}
+	if len(targets) > 0 {
+		e.vg = targets[0].VG
+	}
 	var err error
 	e.id, err = m.Journal.Begin(ctx, store.Intent{
 		Kind: kind, Argv: cmd.Argv(), Targets: targets, HookCall: c.hookCall, Cause: c.text, BootID: m.BootID,
@@ -189,7 +193,7 @@ func (m *Manager) setOwn(id int64, own bool) {
 // persist writes holds that need no command. Memory is what counts while the daemon
 // runs; what the database misses is written when it works again.
 func (m *Manager) persist(ctx context.Context, change store.HoldChange) {
-	if len(change.Put)+len(change.Delete) == 0 {
+	if len(change.Put)+len(change.Delete)+len(change.Steps) == 0 {
 		return
 	}
 	if err := m.Journal.ChangeHolds(ctx, change); err != nil {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/model"
+	"virtlvm/internal/run"
 	"virtlvm/internal/store"
 )
 
@@ -64,13 +66,19 @@ func (m *Manager) ensureLocked(ctx context.Context, vg string) {
 	}
 	m.reportVG(vg, nil)
 	m.settle(ctx, jobs)
-	m.ensureOff(ctx, todo[model.ModeOff])
-	m.ensureOn(ctx, model.ModeEX, todo[model.ModeEX])
-	m.ensureOn(ctx, model.ModeSH, todo[model.ModeSH])
-	if now, err = m.look(ctx); err != nil {
-		m.reportVG(vg, err)
-		return
+	// The newest look is enough: nobody else changes the VG from here meanwhile. nil: what
+	// there is now is not known.
+	last := m.ensureOff(ctx, todo[model.ModeOff], &now)
+	last = m.ensureOn(ctx, model.ModeEX, todo[model.ModeEX], last)
+	last = m.ensureOn(ctx, model.ModeSH, todo[model.ModeSH], last)
+	if last == nil {
+		if now, err = m.look(ctx); err != nil {
+			m.reportVG(vg, err)
+			return
+		}
+		last = &now
 	}
+	now = *last
 	jobs = m.jobs(vg, now)
 	m.settle(ctx, jobs)
 	m.reportJobs(m.jobs(vg, now), nil)
@@ -105,6 +113,20 @@ func (m *Manager) jobs(vg string, now local) []job {
 
 // done: as wanted. An orphaned lock is never done.
 func (j job) done() bool { return j.have.Is(j.want) }
+
+// next is what is tried next to bring the volume to its wanted mode; "": nothing, as long as
+// a start that takes its locks by itself is being decided.
+func (j job) next() string {
+	switch {
+	case !j.due():
+		return ""
+	case j.want == model.ModeEX:
+		return "lvchange -aey"
+	case j.want == model.ModeSH:
+		return "lvchange -asy"
+	}
+	return "lvchange -an"
+}
 
 // due: a start that is still being decided takes its locks by itself, and one that never
 // became a QEMU gets none.
@@ -141,19 +163,42 @@ func (m *Manager) settle(ctx context.Context, jobs []job) {
 	m.notifyEnded(change)
 }
 
-// ensureOff deactivates with one command, and knows that exit code 0 is no proof.
-func (m *Manager) ensureOff(ctx context.Context, jobs []job) {
+// ensureOff deactivates with one command, and knows that exit code 0 is no proof. It takes
+// and returns the newest look, nil where there is none.
+func (m *Manager) ensureOff(ctx context.Context, jobs []job, now *local) *local {
 	vols := m.closed(ctx, m.ours(ctx, jobs))
 	if len(vols) == 0 {
-		return
+		return now
 	}
-	e, err := m.begin(ctx, "deactivate", lvm.DeactivateCmd(names(vols)...), vols, store.HoldChange{}, bestEffort)
+	after, _ := m.bring(ctx, "deactivate", lvm.DeactivateCmd(names(vols)...), model.ModeOff, vols, now)
+	return after
+}
+
+// bring runs one command that brings volumes to a mode, and notes for each that is not in
+// it why. It takes and returns the newest look. untold are those that are not as wanted
+// although LVM said nothing of them.
+func (m *Manager) bring(ctx context.Context, kind string, cmd run.Cmd, want model.LockMode, vols []model.Volume, now *local) (after *local, untold []model.Volume) {
+	e, err := m.begin(ctx, kind, cmd, vols, store.HoldChange{}, bestEffort)
 	if err != nil {
-		return
+		return now, nil
 	}
-	if err := m.verify(ctx, e, model.ModeOff, vols); err != nil {
+	after, wrong, err := m.observe(ctx, e, want, vols)
+	if err != nil {
 		m.noteFailure(vols, err)
+		return nil, nil
 	}
+	var said *lvm.Error
+	_ = errors.As(e.err, &said) // else it said nothing of any
+	for _, v := range wrong {
+		m.noteFailure([]model.Volume{v}, m.explain(ctx, e, []model.Volume{v}, *after))
+		if said != nil {
+			if _, told := said.Of(v.Name()); told {
+				continue
+			}
+		}
+		untold = append(untold, v)
+	}
+	return after, untold
 }
 
 // closed keeps the volumes that nothing has open: lvchange would try for seconds, and
@@ -235,49 +280,80 @@ func (m *Manager) rename(ctx context.Context, id model.VolumeID, name string) {
 	m.persist(ctx, change)
 }
 
-// ensureOn takes the locks that running guests need and do not have: one command per
-// volume, because one refusal must not keep the others waiting, and each is an alarm.
-func (m *Manager) ensureOn(ctx context.Context, mode model.LockMode, jobs []job) {
-	for _, v := range m.ours(ctx, jobs) {
-		if mode == model.ModeEX && !m.convertible(ctx, v) {
-			continue
-		}
-		vols := []model.Volume{v}
-		e, err := m.begin(ctx, "activate", lvm.ActivateCmd(mode, names(vols)...), vols, store.HoldChange{}, bestEffort)
-		if err != nil {
-			continue
-		}
-		if err := m.verify(ctx, e, mode, vols); err != nil {
-			m.noteFailure(vols, err)
-		}
+// ensureOn takes the locks that running guests need and do not have, with one command: LVM
+// goes on to the next volume where one is refused, and each refusal is an alarm. What LVM
+// said nothing of is tried alone, so that a volume it chokes on keeps no other waiting. It
+// takes and returns the newest look.
+func (m *Manager) ensureOn(ctx context.Context, mode model.LockMode, jobs []job, now *local) *local {
+	vols := m.ours(ctx, jobs)
+	if mode == model.ModeEX {
+		vols = m.convertible(ctx, vols, now)
 	}
+	if len(vols) == 0 {
+		return now
+	}
+	now, untold := m.bring(ctx, "activate", lvm.ActivateCmd(mode, names(vols)...), mode, vols, now)
+	if len(vols) == 1 {
+		return now
+	}
+	for _, v := range untold {
+		now, _ = m.bring(ctx, "activate", lvm.ActivateCmd(mode, v.Name()), mode, []model.Volume{v}, now)
+	}
+	return now
 }
 
-// convertible: a shared lock becomes exclusive only without another live shared holder;
-// a convert that must fail disturbs the others' lease for a moment.
-func (m *Manager) convertible(ctx context.Context, v model.Volume) bool {
-	now, err := m.look(ctx)
-	if err != nil || now.ofVolume(v).Lock != model.ModeSH {
-		return err == nil
+// convertible keeps the volumes whose lock can become exclusive now: a shared one only
+// without another live shared holder. A convert that must fail disturbs the others' lease
+// for a moment.
+func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *local) []model.Volume {
+	if now == nil && len(vols) > 0 {
+		seen, err := m.look(ctx)
+		if err != nil {
+			m.noteFailure(vols, err)
+			return nil
+		}
+		now = &seen
 	}
-	inv, err := m.inventory(ctx, v.VG)
-	if err != nil || inv == nil {
-		return false
-	}
-	known, ok := inv.byName[v.LV]
-	if !ok {
-		return false
-	}
-	holders, err := m.Leases.Holders(ctx, v.VG, known.LeaseOffset, known.LockLV)
-	if err != nil {
-		m.noteFailure([]model.Volume{v}, fmt.Errorf("cannot read its lease: %w", err))
-		return false
-	}
-	for _, h := range holders {
-		if !h.Self {
-			m.noteFailure([]model.Volume{v}, errors.New("held "+m.holderText(h)+"; taken exclusively when that ends"))
-			return false
+	var can, shared []model.Volume
+	for _, v := range vols {
+		if now.ofVolume(v).Lock == model.ModeSH {
+			shared = append(shared, v)
+		} else {
+			can = append(can, v)
 		}
 	}
-	return true
+	if len(shared) == 0 {
+		return can
+	}
+	inv, err := m.inventory(ctx, shared[0].VG)
+	if err != nil {
+		m.noteFailure(shared, err)
+		return can
+	}
+	offsets := map[string]int64{}
+	for i, v := range shared {
+		if inv != nil && inv.byName[v.LV].ID == v.ID {
+			shared[i] = inv.byName[v.LV]
+			offsets[shared[i].LockLV] = shared[i].LeaseOffset
+		}
+	}
+	holders, err := m.Leases.HoldersAll(ctx, shared[0].VG, offsets)
+	if err != nil {
+		m.noteFailure(shared, fmt.Errorf("cannot read its lease: %w", err))
+		return can
+	}
+	for _, v := range shared {
+		leased, ok := holders[v.LockLV]
+		switch i := slices.IndexFunc(leased, func(h model.Holder) bool { return !h.Self }); {
+		case !ok:
+			m.noteFailure([]model.Volume{v}, errors.New("its lease is not where LVM says, or LVM does not list it any more"))
+		case i >= 0:
+			m.noteRival(v.ID, leased[i])
+			m.noteFailure([]model.Volume{v}, errors.New("held "+m.holderText(leased[i])+"; taken exclusively when that ends"))
+		default:
+			can = append(can, v)
+		}
+	}
+	sort.Slice(can, func(i, j int) bool { return can[i].Name() < can[j].Name() })
+	return can
 }

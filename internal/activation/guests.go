@@ -31,6 +31,7 @@ func (m *Manager) notice(ctx context.Context, call api.HookCall) {
 		m.mu.Lock()
 		m.released[uuid] = max(m.released[uuid], call.Stamp.UptimeMillis)
 		delete(m.stopping, uuid)
+		delete(m.passed, uuid)
 		m.mu.Unlock()
 		if call.Op == "release" && !call.Spooled {
 			// Wait, so that the volumes are free when virsh returns; go on even if the hook
@@ -39,6 +40,9 @@ func (m *Manager) notice(ctx context.Context, call api.HookCall) {
 			defer done()
 			m.judge(ctx, uuid)
 			m.ensureGuest(ctx, uuid)
+			if m.hasStory(uuid) {
+				m.Kick()
+			}
 			return
 		}
 	}
@@ -150,6 +154,9 @@ func (m *Manager) fateOf(h model.Hold, snap guests.Snapshot) fate {
 	case guests.Unknown:
 		return keep
 	case guests.Gone:
+	}
+	if m.goingDown {
+		return ending
 	}
 	if since, ok := m.stopping[h.Owner]; ok && m.Now().Sub(since) < startGrace {
 		return keep

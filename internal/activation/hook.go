@@ -3,6 +3,7 @@ package activation
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/domain"
@@ -69,6 +70,7 @@ func (m *Manager) finishCall(ctx context.Context, id int64, v store.HookVerdict,
 	if id == 0 {
 		return
 	}
+	holds.Steps = append(holds.Steps, c.takeSteps()...)
 	if err := m.Journal.FinishHookCall(context.WithoutCancel(ctx), id, v, c.take(), holds); err != nil {
 		m.setDirty()
 		m.Log.Error("cannot journal the end of a hook call", "hook_call", id, "err", err)
@@ -140,6 +142,7 @@ func (m *Manager) decide(ctx context.Context, call api.HookCall, d *domain.Domai
 	case "restore":
 		return nil, nil // `prepare` follows and takes the volumes
 	case "prepare":
+		m.letPass(d.UUID, nil)
 		if err := m.mustBeGone(d); err != nil {
 			return nil, err
 		}
@@ -214,7 +217,9 @@ func (m *Manager) acquireDomain(ctx context.Context, t taker, walks []walk) erro
 	}()
 	if err != nil {
 		m.release(context.WithoutCancel(ctx), all)
+		placed = nil
 	}
+	m.letPass(t.owner, placed)
 	return err
 }
 
@@ -278,35 +283,68 @@ func (m *Manager) abandon(ctx context.Context, uuid string) {
 // holdsAll reports whether every volume the XML names is held for the guest as wanted:
 // so it is at `start` and `started` after a good `prepare`, and nothing needs to be run.
 func (m *Manager) holdsAll(ctx context.Context, d *domain.Domain) bool {
+	held, all := m.heldFor(d)
+	if !all || len(held) == 0 {
+		return all
+	}
 	now, err := m.look(ctx)
 	if err != nil {
 		return false
 	}
-	m.mu.Lock()
+	for _, h := range held {
+		if !now.ofHold(h).Is(h.Wanted()) {
+			return false
+		}
+	}
+	return true
+}
+
+// heldFor lists the guest's holds on the volumes that the XML names. all: there is none
+// without a hold, but those that its `prepare` found to be none of ours.
+func (m *Manager) heldFor(d *domain.Domain) (held []model.Hold, all bool) {
 	byName := map[string]model.Hold{}
-	for k, h := range m.holds {
-		if k.owner == d.UUID && h.Phase != model.PhaseEnding {
+	for _, h := range m.holdsOf(d.UUID) {
+		if h.Phase != model.PhaseEnding {
 			byName[h.Name] = h
 		}
 	}
+	m.mu.Lock()
+	passed := m.passed[d.UUID]
 	m.mu.Unlock()
 	for _, disk := range d.Disks {
 		for _, im := range disk.Images() {
 			ref, isLV, err := m.Disks.Resolver.Resolve(im.Source)
 			if err != nil {
-				return false
+				return nil, false
 			}
-			if !isLV {
+			name := ref.VG + "/" + ref.LV
+			if !isLV || slices.Contains(passed, name) {
 				continue
 			}
-			h, ok := byName[ref.VG+"/"+ref.LV]
+			h, ok := byName[name]
 			if !ok || !h.Mode.Covers(im.Role.Mode()) {
-				return false
+				return nil, false
 			}
-			if !now.ofHold(h).Is(h.Wanted()) {
-				return false
-			}
+			held = append(held, h)
 		}
 	}
-	return true
+	return held, true
+}
+
+// letPass remembers the volumes of a guest that are none of ours, from its `prepare` to its
+// end: `start` and `started` need not look again.
+func (m *Manager) letPass(uuid string, placed []located) {
+	var names []string
+	for _, im := range placed {
+		if im.LV && !im.managed {
+			names = append(names, im.Ref.VG+"/"+im.Ref.LV)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(names) == 0 {
+		delete(m.passed, uuid)
+		return
+	}
+	m.passed[uuid] = names
 }

@@ -2,15 +2,13 @@ package activation
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
+	"sync"
 	"time"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
-	"virtlvm/internal/lease"
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
 )
@@ -20,7 +18,7 @@ import (
 // shared, and the domain gets the grant, by which the `prepare` of this migration is told
 // from that of a plain start. Where nobody holds them, or the source says that no live
 // migration is under way, only a definition is being copied: nothing is taken.
-func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *domain.Domain) ([]byte, error) {
+func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *domain.Domain) (xml []byte, err error) {
 	found, err := m.next(ctx, m.walks(d))
 	if err != nil {
 		return nil, err
@@ -35,20 +33,34 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 	if err := m.awaitEnded(ctx, t); err != nil {
 		return nil, err
 	}
+	m.followStories(ctx)
+	s := m.beginStory(model.SideDestination, t.owner, call.Guest, source, "")
+	defer m.rest(s)
+	m.tell(ctx, t.owner, model.StepAsked, source)
+	defer func() {
+		if err != nil {
+			m.tell(ctx, t.owner, model.StepRefused, err.Error())
+		}
+	}()
 	var lent api.LendAnswer
 	asking, done := context.WithTimeout(ctx, lendPatience)
 	defer done()
-	if err := m.Peers.Call(asking, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest}, &lent); err != nil {
+	if err := m.call(asking, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest, Attempt: s.Attempt}, &lent); err != nil {
 		return nil, api.NewError(api.KindOf(err), fmt.Sprintf("%s holds its volumes and does not lend them: %v", source, err))
 	}
 	if !lent.Migrating {
+		m.tell(ctx, t.owner, model.StepNothingLent, source+" says that no live migration of it is under way")
 		return nil, nil
+	}
+	if !plainName(lent.Grant) {
+		return nil, api.NewError(api.KindInternal, fmt.Sprintf("%s lends its volumes without a grant that could be used (%q); compare `virtlvm version` on both hosts", source, clip(lent.Grant)))
 	}
 	t.incoming, t.grant = true, model.Grant{ID: lent.Grant, Peer: source}
 	if err := m.takeLent(ctx, t, found, lent); err != nil {
 		return nil, err
 	}
-	xml, err := domain.WithGrant(call.XML, domain.Grant{ID: lent.Grant, From: source})
+	m.tell(ctx, t.owner, model.StepTaken, lentNames(lent.Volumes))
+	xml, err = domain.WithGrant(call.XML, domain.Grant{ID: lent.Grant, From: source})
 	if err != nil {
 		m.abandon(context.WithoutCancel(ctx), t.owner)
 		return nil, err
@@ -60,80 +72,66 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 // answers; it leaves the hook time to take the volumes.
 const lendPatience = 45 * time.Second
 
-// LiveHosts lists the names of the live hosts in the lockspaces of our VGs, this one
-// included, as sanlock knows them.
-func (m *Manager) LiveHosts(ctx context.Context) ([]string, error) {
-	hosts, failed := m.Hosts(ctx)
-	names := map[string]bool{}
-	for name, in := range hosts {
-		for _, h := range in {
-			names[name] = names[name] || h.State != model.HostDead
-		}
-	}
-	maps.DeleteFunc(names, func(_ string, live bool) bool { return !live })
-	if len(names) > 0 {
-		failed = nil
-	}
-	return sortedKeys(names), failed
-}
-
-// Hosts lists the hosts in the lockspaces of our VGs that have a name, by it and by the VG. With
-// an error those of the lockspaces that could be read.
-func (m *Manager) Hosts(ctx context.Context) (map[string]map[string]lease.Host, error) {
-	m.mu.Lock()
-	known := m.known
-	m.mu.Unlock()
-	all := map[string]map[string]lease.Host{}
-	var failed error
-	for _, vg := range known {
-		if ours, err := m.managed(vg.Name, vg.LockType); !ours || err != nil {
-			continue
-		}
-		hosts, err := m.Leases.Hosts(ctx, vg.Name)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		for _, h := range hosts {
-			if h.Name == "" {
-				continue
-			}
-			if all[h.Name] == nil {
-				all[h.Name] = map[string]lease.Host{}
-			}
-			all[h.Name][vg.Name] = h
-		}
-	}
-	return all, failed
-}
-
 // sourceOf is the one other host that holds the volumes the guest writes, "" if nobody
 // does.
 func (m *Manager) sourceOf(ctx context.Context, t taker, found []located) (string, error) {
-	source := ""
+	byVG := map[string][]model.Volume{}
 	for _, f := range found {
-		if !f.managed || f.Role.Mode() != model.ModeEX {
-			continue
+		if f.managed && f.Role.Mode() == model.ModeEX {
+			byVG[f.need.Volume.VG] = append(byVG[f.need.Volume.VG], f.need.Volume)
 		}
-		v := f.need.Volume
-		holders, err := m.Leases.Holders(ctx, v.VG, v.LeaseOffset, v.LockLV)
+	}
+	source := ""
+	for _, vg := range sortedKeys(byVG) {
+		holders, err := m.holdersOf(ctx, vg, byVG[vg])
 		if err != nil {
-			return "", api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who holds %s: %v", v.Name(), err))
+			return "", err
 		}
-		for _, h := range holders {
-			switch {
-			case h.Self && m.runsHere(t.owner):
-				return "", api.NewError(api.KindHeld, fmt.Sprintf("guest %s already runs on this host", show(t.guest)))
-			case h.Self:
-				// An earlier migration to here is still being undone, or an operator's hold:
-				// what follows waits for the one and refuses the other.
-			case h.State != model.HostLive:
-				return "", m.explainHeld(ctx, v)
-			case source != "" && source != h.Label():
-				return "", api.NewError(api.KindHeld, fmt.Sprintf("its volumes are held by two hosts, %s and %s; find out where it runs", source, h.Label()))
-			default:
-				source = h.Label()
+		for _, v := range byVG[vg] {
+			if source, err = m.sourceAmong(ctx, t, v, holders[v.LockLV], source); err != nil {
+				return "", err
 			}
+		}
+	}
+	return source, nil
+}
+
+// holdersOf reads who holds each of some volumes of a VG, by the uuid of the volume whose
+// lock it is. One that cannot be told is an error.
+func (m *Manager) holdersOf(ctx context.Context, vg string, vols []model.Volume) (map[string][]model.Holder, error) {
+	offsets := map[string]int64{}
+	for _, v := range vols {
+		offsets[v.LockLV] = v.LeaseOffset
+	}
+	all, err := m.Leases.HoldersAll(ctx, vg, offsets)
+	if err != nil {
+		return nil, api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who holds %s: %v", vols[0].Name(), err))
+	}
+	for _, v := range vols {
+		if _, known := all[v.LockLV]; !known {
+			return nil, api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who holds %s: its lease is not where LVM says", v.Name()))
+		}
+	}
+	return all, nil
+}
+
+// sourceAmong finds the source among the holders of one volume; source: that of the others.
+func (m *Manager) sourceAmong(ctx context.Context, t taker, v model.Volume, holders []model.Holder, source string) (string, error) {
+	for _, h := range holders {
+		switch {
+		case h.Self && m.runsHere(t.owner):
+			return "", api.NewError(api.KindHeld, fmt.Sprintf("guest %s already runs on this host", show(t.guest)))
+		case h.Self:
+			// An earlier migration to here is still being undone, or an operator's hold:
+			// what follows waits for the one and refuses the other.
+		case h.State != model.HostLive:
+			return "", m.explainHeld(ctx, v)
+		case h.Twin:
+			return "", api.NewError(api.KindLocking, fmt.Sprintf("its volumes are held by %s, and another host has the same name, so that the right one cannot be asked; give each host an our_host_name of its own in /etc/sanlock/sanlock.conf", h.Label()))
+		case source != "" && source != h.Label():
+			return "", api.NewError(api.KindHeld, fmt.Sprintf("its volumes are held by two hosts, %s and %s; find out where it runs", source, h.Label()))
+		default:
+			source = h.Label()
 		}
 	}
 	return source, nil
@@ -171,8 +169,22 @@ func (m *Manager) awaitEnded(ctx context.Context, t taker) error {
 func (m *Manager) takeLent(ctx context.Context, t taker, found []located, lent api.LendAnswer) error {
 	needs := map[string][]model.Need{}
 	offered := map[model.VolumeID]bool{}
+	// Those that the domain names have just been looked up.
+	byName := map[string]model.Volume{}
+	for _, f := range found {
+		if f.managed {
+			byName[f.need.Volume.Name()] = f.need.Volume
+		}
+	}
 	for _, l := range lent.Volumes {
-		need, err := m.lentNeed(ctx, l)
+		v, known := byName[l.Name]
+		if !known {
+			var err error
+			if v, err = m.volumeNamed(ctx, l.Name); err != nil {
+				return api.NewError(api.KindOf(err), fmt.Sprintf("the source has a volume that this host has not: %v", err))
+			}
+		}
+		need, err := lentNeed(v, l)
 		if err != nil {
 			return err
 		}
@@ -196,12 +208,9 @@ func (m *Manager) takeLent(ctx context.Context, t taker, found []located, lent a
 	return nil
 }
 
-// lentNeed finds a lent volume on this host: the same uuids under the same names.
-func (m *Manager) lentNeed(ctx context.Context, l api.LentVolume) (model.Need, error) {
-	v, err := m.volumeNamed(ctx, l.Name)
-	if err != nil {
-		return model.Need{}, api.NewError(api.KindOf(err), fmt.Sprintf("the source has a volume that this host has not: %v", err))
-	}
+// lentNeed is how a lent volume is needed on this host, where v has its name: it must have
+// the same uuids.
+func lentNeed(v model.Volume, l api.LentVolume) (model.Need, error) {
 	if v.ID != (model.VolumeID{VG: l.VGUUID, LV: l.LVUUID}) {
 		return model.Need{}, api.NewError(api.KindLocking, fmt.Sprintf("%s is another volume on this host than on the source (uuid %s, there %s)", l.Name, v.ID.LV, l.LVUUID))
 	}
@@ -235,24 +244,26 @@ func (m *Manager) prepareIncoming(ctx context.Context, t taker, call api.HookCal
 	if !ok || carried.ID != grant.ID {
 		return false, api.NewError(api.KindHeld, fmt.Sprintf("guest %s is being migrated to this host from %s; wait for that to end", show(t.guest), grant.Peer))
 	}
-	answer, err := m.askGrant(ctx, t.owner, grant)
+	answer, err := m.askGrant(ctx, t.owner, grant, true)
 	if err != nil {
-		return false, api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether the migration goes on: %v", grant.Peer, err))
+		err = api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether the migration goes on: %v", grant.Peer, err))
+		m.tell(ctx, t.owner, model.StepFailed, err.Error())
+		return false, err
 	}
 	if !answer.Good {
+		m.tell(ctx, t.owner, model.StepDenied, answer.Reason)
 		m.abandon(context.WithoutCancel(ctx), t.owner)
 		return false, nil
 	}
+	m.tell(ctx, t.owner, model.StepConfirmed, "")
 	m.setAttempt(t)
 	return true, nil
 }
 
-func (m *Manager) askGrant(ctx context.Context, uuid string, grant model.Grant) (api.GrantAnswer, error) {
+// askGrant asks the source of a migration whether it goes on. prepare: for the hook.
+func (m *Manager) askGrant(ctx context.Context, uuid string, grant model.Grant, prepare bool) (api.GrantAnswer, error) {
 	var answer api.GrantAnswer
-	if m.Peers == nil {
-		return answer, errNoPeers
-	}
-	err := m.Peers.Call(ctx, grant.Peer, api.RoutePeerGrant, api.GrantQuery{UUID: uuid, Grant: grant.ID}, &answer)
+	err := m.call(ctx, grant.Peer, api.RoutePeerGrant, api.GrantQuery{UUID: uuid, Grant: grant.ID, Prepare: prepare}, &answer)
 	return answer, err
 }
 
@@ -283,9 +294,26 @@ func (m *Manager) migrationOver(h model.Hold, g guests.Guest) bool {
 	return false
 }
 
-// checkMigrations asks the other ends of migrations what cannot be seen from here. No lock
+// checkMigrations asks the other ends of migrations what cannot be seen from here. It does
+// so beside the looks: a host that does not answer holds up nobody else's guest. No lock
 // is held meanwhile.
 func (m *Manager) checkMigrations(ctx context.Context) {
+	m.mu.Lock()
+	busy := m.asking
+	m.asking = true
+	m.mu.Unlock()
+	if busy {
+		return
+	}
+	m.asked.Go(func() {
+		m.askOthers(ctx)
+		m.mu.Lock()
+		m.asking = false
+		m.mu.Unlock()
+	})
+}
+
+func (m *Manager) askOthers(ctx context.Context) {
 	incoming, lent := map[string]bool{}, map[string]model.Hold{}
 	m.mu.Lock()
 	for k, h := range m.holds {
@@ -297,12 +325,20 @@ func (m *Manager) checkMigrations(ctx context.Context) {
 		}
 	}
 	m.mu.Unlock()
+	found := map[string]bool{}
+	for uuid := range lent {
+		found[topicLeftover+uuid] = true
+	}
+	m.solved(topicLeftover, found)
+	var all sync.WaitGroup
 	for uuid := range incoming {
-		m.checkIncoming(ctx, uuid)
+		all.Go(func() { m.checkIncoming(ctx, uuid) })
 	}
 	for uuid, h := range lent {
-		m.checkLeftover(ctx, uuid, h)
+		all.Go(func() { m.checkLeftover(ctx, uuid, h) })
 	}
+	all.Go(func() { m.checkTwice(ctx) })
+	all.Wait()
 }
 
 // incomingPatience is how long volumes that came with `migrate` wait for their `prepare`
@@ -326,7 +362,7 @@ func (m *Manager) checkIncoming(ctx context.Context, uuid string) {
 	}
 	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	answer, err := m.askGrant(short, uuid, hold.Grant)
+	answer, err := m.askGrant(short, uuid, hold.Grant, false)
 	if err == nil && answer.Good {
 		m.setConfirmed(uuid)
 		return
@@ -335,9 +371,15 @@ func (m *Manager) checkIncoming(ctx context.Context, uuid string) {
 		return
 	}
 	m.Log.Info("gave up volumes of a migration that did not come", "guest", hold.Guest, "from", hold.Grant.Peer, "source_says", answer.Reason, "err", err)
+	why := "libvirt did not go on with it: " + answer.Reason
+	if err != nil {
+		why = fmt.Sprintf("libvirt did not go on with it: %v", err)
+	}
+	m.tell(ctx, uuid, model.StepFailed, why)
 	m.end(ctx, func(h model.Hold) bool {
 		return h.Owner == uuid && h.Phase == model.PhaseIncoming && !h.Prepared && !h.Attempt.Seen
 	})
+	m.Kick()
 }
 
 func (m *Manager) setConfirmed(uuid string) {
@@ -352,37 +394,59 @@ func (m *Manager) confirmedAt(uuid string) int64 {
 	return m.confirmed[uuid]
 }
 
+const topicLeftover = "left-over "
+
 // checkLeftover settles a guest that is paused here with no job while its volumes are
 // lent. If its CPUs run at the destination it is a left-over of the migration: it is
-// reported and stays shared. If it does not run there it is this host's guest again. If
-// that cannot be told nothing is touched.
+// reported and stays shared, and is cut off from its volumes where that is asked for. If
+// it does not run there it is this host's guest again. If that cannot be told nothing is
+// touched.
 func (m *Manager) checkLeftover(ctx context.Context, uuid string, h model.Hold) {
-	topic := "left-over " + uuid
-	snap, err := m.Guests.Observe()
-	g, listed := snap.ByUUID[uuid]
-	if err != nil || !listed || g.Alive != guests.Alive || g.Job.Async == jobOut || g.State != "paused" {
+	topic := topicLeftover + uuid
+	if !m.isLeftover(uuid) {
 		m.problem(topic, nil)
 		return
 	}
+	guest, peer := show(h.Guest), h.Grant.Peer
 	var there api.GuestAnswer
-	if m.Peers == nil {
-		err = errNoPeers
-	} else {
-		short, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		err = m.Peers.Call(short, h.Grant.Peer, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &there)
-	}
+	short, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err := m.call(short, peer, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &there)
 	switch {
 	case err != nil:
-		m.problem(topic, fmt.Errorf("guest %s is paused here after a migration to %s that cannot be asked about: find out where it runs before resuming it here (%w)", show(h.Guest), h.Grant.Peer, err))
+		m.problem(topic, fmt.Errorf("guest %s is paused here after a migration to %s that cannot be asked about: find out where it runs before resuming it here (%w)", guest, peer, err))
 	case there.Runs:
-		m.problem(topic, fmt.Errorf("guest %s runs on %s, and a paused left-over of it is here: run 'virsh destroy %s' on %s, never 'virsh resume'", show(h.Guest), h.Grant.Peer, show(h.Guest), m.Host))
+		m.tell(ctx, uuid, model.StepLeftOver, "it runs on "+peer)
+		m.problem(topic, m.runsThere(ctx, uuid, h))
+	case m.isolated(ctx, uuid):
+		// It ran there, so what is left here is out of date for ever.
+		m.problem(topic, fmt.Errorf("guest %s ran on %s and does not now; what its migration left over here is out of date and cut off from its volumes: run 'virsh destroy %s' on %s, and start it anew", guest, peer, guest, m.Host))
 	case there.Present:
-		m.problem(topic, fmt.Errorf("guest %s is paused here and on %s: find out which is the right one", show(h.Guest), h.Grant.Peer))
+		m.problem(topic, fmt.Errorf("guest %s is paused here and on %s: find out which is the right one", guest, peer))
 	default:
 		m.problem(topic, nil)
 		m.reclaim(ctx, uuid)
+		m.Kick()
 	}
+}
+
+// runsThere is what is wrong with a left-over whose guest runs on the other host.
+func (m *Manager) runsThere(ctx context.Context, uuid string, h model.Hold) error {
+	guest, peer := show(h.Guest), h.Grant.Peer
+	text := fmt.Sprintf("guest %s runs on %s, and a paused left-over of it is here", guest, peer)
+	fix := fmt.Sprintf("run 'virsh destroy %s' on %s, never 'virsh resume'", guest, m.Host)
+	var err error
+	if m.Settings().IsolateLeftovers {
+		err = m.isolate(ctx, uuid, h.Grant)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s that cannot be cut off from its volumes (%w): %s", text, err, fix)
+	case m.isolated(ctx, uuid):
+		m.tell(ctx, uuid, model.StepIsolated, "cut off from its volumes")
+		return fmt.Errorf("%s, cut off from its volumes: %s", text, fix)
+	}
+	return fmt.Errorf("%s: %s", text, fix)
 }
 
 // notifyPeer tells the other end of a migration that something has ended here. It is a
@@ -408,20 +472,25 @@ func (m *Manager) checkSharers(ctx context.Context, all []taken) error {
 	if m.Peers == nil {
 		return nil // without peers nothing can be lent
 	}
+	byVG := map[string][]model.Volume{}
 	for _, t := range all {
-		if t.hold.Phase != model.PhaseHeld || t.hold.Mode != model.ModeSH || t.volume.HasTag(model.TagShared) {
-			continue
+		if t.hold.Phase == model.PhaseHeld && t.hold.Mode == model.ModeSH && !t.volume.HasTag(model.TagShared) {
+			byVG[t.vg] = append(byVG[t.vg], t.volume)
 		}
-		holders, err := m.Leases.Holders(ctx, t.volume.VG, t.volume.LeaseOffset, t.volume.LockLV)
+	}
+	for _, vg := range sortedKeys(byVG) {
+		holders, err := m.holdersOf(ctx, vg, byVG[vg])
 		if err != nil {
-			return api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who shares %s: %v", t.volume.Name(), err))
+			return err
 		}
-		for _, h := range holders {
-			if h.Self || h.State != model.HostLive {
-				continue
-			}
-			if err := m.askWriter(ctx, h.Label(), t.volume); err != nil {
-				return err
+		for _, v := range byVG[vg] {
+			for _, h := range holders[v.LockLV] {
+				if h.Self || h.State != model.HostLive {
+					continue
+				}
+				if err := m.askWriter(ctx, h.Label(), v); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -431,7 +500,7 @@ func (m *Manager) checkSharers(ctx context.Context, all []taken) error {
 func (m *Manager) askWriter(ctx context.Context, host string, v model.Volume) error {
 	var answer api.WritersAnswer
 	q := api.WritersQuery{Volumes: []api.LentVolume{{VGUUID: v.ID.VG, LVUUID: v.ID.LV, Name: v.Name()}}}
-	if err := m.Peers.Call(ctx, host, api.RoutePeerWriters, q, &answer); err != nil {
+	if err := m.call(ctx, host, api.RoutePeerWriters, q, &answer); err != nil {
 		return api.NewError(api.KindUnknown, fmt.Sprintf("%s is shared with %s, which cannot say whether a guest there writes it: %v; a volume that is only ever shared can be tagged: lvchange --addtag %s %s",
 			v.Name(), host, err, model.TagShared, v.Name()))
 	}

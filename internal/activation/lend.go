@@ -40,7 +40,20 @@ const (
 // the guest's QEMU does: nobody has to say so.
 func (m *Manager) Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error) {
 	return peerRequest(ctx, m, peer, "lend "+req.UUID, func(ctx context.Context) (api.LendAnswer, error) {
-		return m.lend(ctx, peer, req)
+		m.followStories(ctx)
+		s := m.beginStory(model.SideSource, req.UUID, m.nameOf(req.UUID, req.Guest), peer, req.Attempt)
+		defer m.rest(s)
+		m.tell(ctx, req.UUID, model.StepAsked, "by "+peer)
+		answer, err := m.lend(ctx, peer, req)
+		switch {
+		case err != nil:
+			m.tell(ctx, req.UUID, model.StepRefused, err.Error())
+		case !answer.Migrating:
+			m.tell(ctx, req.UUID, model.StepNothingLent, "no live migration of it is under way here")
+		default:
+			m.tell(ctx, req.UUID, model.StepLent, lentNames(answer.Volumes))
+		}
+		return answer, err
 	})
 }
 
@@ -55,10 +68,7 @@ func (m *Manager) lend(ctx context.Context, peer string, req api.LendRequest) (a
 	}
 	// What was plugged in while it ran has no hold yet, and what came by an earlier
 	// migration may still be shared.
-	if err := m.allHeld(ctx, s, *g); err != nil {
-		return api.LendAnswer{}, err
-	}
-	if err := m.shareable(ctx, req.UUID); err != nil {
+	if err := m.lendable(ctx, s, *g); err != nil {
 		return api.LendAnswer{}, err
 	}
 	grant := model.Grant{ID: rand.Text(), Peer: peer}
@@ -118,32 +128,25 @@ func (m *Manager) awaitReady(ctx context.Context) error {
 	}
 }
 
-// allHeld waits until every volume of the guest has its hold and is as wanted: straight
-// back after a migration the promotion may still be under way.
-func (m *Manager) allHeld(ctx context.Context, s sight, g guests.Guest) error {
+// lendable waits until every volume of the guest has its hold and is as wanted - straight
+// back after a migration the promotion may still be under way - and can be shared.
+func (m *Manager) lendable(ctx context.Context, s sight, g guests.Guest) error {
 	for {
-		if err := m.adoptNow(ctx, s, g); err != nil {
+		read := withInventories(ctx)
+		if err := m.adoptNow(read, s, g); err != nil {
 			return api.NewError(kindOf(err), err.Error())
 		}
 		m.judge(ctx, g.UUID)
-		m.ensureGuest(ctx, g.UUID)
-		now, err := m.look(ctx)
+		waiting, err := m.notAsWanted(ctx, g.UUID)
+		if err == nil && waiting != "" {
+			m.ensureGuest(ctx, g.UUID)
+			waiting, err = m.notAsWanted(ctx, g.UUID)
+		}
 		if err != nil {
 			return err
 		}
-		waiting := ""
-		m.mu.Lock()
-		for k, h := range m.holds {
-			if k.owner != g.UUID || h.Phase == model.PhaseEnding {
-				continue
-			}
-			if h.Phase == model.PhaseIncoming || !now.ofHold(h).Is(h.Wanted()) {
-				waiting = h.Name
-			}
-		}
-		m.mu.Unlock()
 		if waiting == "" {
-			return nil
+			return m.shareable(read, g.UUID)
 		}
 		if m.pause(ctx, time.Second) != nil {
 			return api.NewError(api.KindLocking, fmt.Sprintf("%s of guest %s is not yet held exclusively on %s; try again in a moment, and see 'virtlvm status' there", waiting, show(g.Name), m.Host))
@@ -151,47 +154,19 @@ func (m *Manager) allHeld(ctx context.Context, s sight, g guests.Guest) error {
 	}
 }
 
-// shareable refuses before anything has changed where LVM cannot share a volume.
-func (m *Manager) shareable(ctx context.Context, uuid string) error {
-	for _, vg := range m.heldVGs(uuid) {
-		inv, err := m.inventory(ctx, vg)
-		if err != nil {
-			return err
-		}
-		if inv == nil {
-			return api.NewError(api.KindNotFound, "there is no volume group "+vg)
-		}
-		for _, h := range m.holdsOf(uuid) {
-			for _, v := range inv.byName {
-				if v.ID != h.Volume || h.Mode != model.ModeEX {
-					continue
-				}
-				if why := inv.unshareable(v); why != "" {
-					return api.NewError(api.KindUnsupported, fmt.Sprintf("%s is %s, which LVM cannot share between two hosts; shut the guest down to move it", v.Name(), why))
-				}
-			}
+// notAsWanted names a volume that a guest does not have as it should before it is lent, ""
+// if there is none.
+func (m *Manager) notAsWanted(ctx context.Context, uuid string) (string, error) {
+	now, err := m.look(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, h := range m.holdsOf(uuid) {
+		if h.Phase == model.PhaseIncoming || h.Phase != model.PhaseEnding && !now.ofHold(h).Is(h.Wanted()) {
+			return h.Name, nil
 		}
 	}
-	return nil
-}
-
-// unshareable names the type of a volume that cannot be active on two hosts, "" if it can
-// (measured with LVM 2.03.31; writecache is refused by later versions).
-func (inv *inventory) unshareable(v model.Volume) string {
-	switch v.SegType {
-	case "linear", "striped":
-	default:
-		return "of type " + v.SegType
-	}
-	if v.Origin != "" {
-		return "a snapshot"
-	}
-	for _, other := range inv.byName {
-		if other.Origin == v.LV {
-			return "the origin of snapshot " + other.Name()
-		}
-	}
-	return ""
+	return "", nil
 }
 
 func (m *Manager) holdsOf(uuid string) []model.Hold {
@@ -228,6 +203,7 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant) e
 		byVG[vg] = append(byVG[vg], model.Volume{ID: h.Volume, VG: vg, LV: lv, LockLV: h.LockLV})
 	}
 	m.mu.Unlock()
+	change.Steps = causeOf(ctx).takeSteps()
 	err := m.Journal.ChangeHolds(ctx, change)
 	for _, vg := range sortedKeys(byVG) {
 		if err == nil {
@@ -297,6 +273,22 @@ func (m *Manager) lentVolumes(uuid string) []api.LentVolume {
 	return all
 }
 
+func lentNames(vols []api.LentVolume) string {
+	names := make([]string, 0, len(vols))
+	for _, v := range vols {
+		names = append(names, v.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// nameOf is a guest's name on this host where it is known.
+func (m *Manager) nameOf(uuid, otherwise string) string {
+	for _, h := range m.holdsOf(uuid) {
+		return h.Guest
+	}
+	return otherwise
+}
+
 // GrantGood answers the destination: is the migration the grant was given for under way?
 func (m *Manager) GrantGood(ctx context.Context, peer string, q api.GrantQuery) (api.GrantAnswer, error) {
 	return peerRequest(ctx, m, peer, "grant "+q.UUID, func(ctx context.Context) (api.GrantAnswer, error) {
@@ -319,12 +311,15 @@ func (m *Manager) grantGood(ctx context.Context, peer string, q api.GrantQuery) 
 	if g == nil {
 		return api.GrantAnswer{Reason: "the migration has ended on " + m.Host}, nil
 	}
+	if q.Prepare {
+		m.tell(ctx, q.UUID, model.StepConfirmed, "")
+	}
 	return api.GrantAnswer{Good: true}, nil
 }
 
 // Writers answers whether a hold here writes one of the volumes exclusively.
 func (m *Manager) Writers(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error) {
-	return peerRequest(ctx, m, peer, "writers", func(context.Context) (api.WritersAnswer, error) { return m.writers(q), nil })
+	return peerQuery(ctx, m, peer, "writers", func(context.Context) (api.WritersAnswer, error) { return m.writers(q), nil })
 }
 
 func (m *Manager) writers(q api.WritersQuery) api.WritersAnswer {
@@ -342,7 +337,7 @@ func (m *Manager) writers(q api.WritersQuery) api.WritersAnswer {
 
 // GuestState answers what a guest is doing here.
 func (m *Manager) GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error) {
-	return peerRequest(ctx, m, peer, "guest "+q.UUID, func(context.Context) (api.GuestAnswer, error) { return m.guestState(q) })
+	return peerQuery(ctx, m, peer, "guest "+q.UUID, func(context.Context) (api.GuestAnswer, error) { return m.guestState(q) })
 }
 
 func (m *Manager) guestState(q api.GuestQuery) (api.GuestAnswer, error) {
@@ -364,11 +359,12 @@ func (m *Manager) guestState(q api.GuestQuery) (api.GuestAnswer, error) {
 
 // Notice takes a peer's hint: look.
 func (m *Manager) Notice(peer string, n api.PeerNotice) {
-	m.Log.Debug("a peer says: look", "peer", peer, "uuid", n.UUID)
 	m.Kick()
+	c := &cause{text: "peer " + peer, record: true}
+	m.notePeer(context.Background(), c, "notice "+n.UUID, m.Now(), struct{}{}, nil)
 }
 
-// peerRequest journals what another host asked for, from its arrival to its answer.
+// peerRequest journals what another host asked us to do, from its arrival to its answer.
 func peerRequest[A any](ctx context.Context, m *Manager, peer, what string, do func(context.Context) (A, error)) (A, error) {
 	var none A
 	if err := m.awaitReady(ctx); err != nil {
@@ -388,10 +384,66 @@ func peerRequest[A any](ctx context.Context, m *Manager, peer, what string, do f
 		r = store.Result{State: model.StateFailed, ExitCode: -1, Error: oneLine(err.Error())}
 	}
 	ctx = context.WithoutCancel(ctx)
-	if jerr := errors.Join(m.Journal.Finish(ctx, id, r, store.HoldChange{}), m.Journal.AddQueries(ctx, c.take())); jerr != nil {
+	if jerr := errors.Join(m.Journal.Finish(ctx, id, r, store.HoldChange{Steps: c.takeSteps()}), m.Journal.AddQueries(ctx, c.take())); jerr != nil {
 		m.Log.Error("cannot journal a peer's request", "command_id", id, "err", jerr)
 	}
 	return answer, err
+}
+
+// peerQuery journals a question of another host when it is answered: it changes nothing.
+func peerQuery[A any](ctx context.Context, m *Manager, peer, what string, do func(context.Context) (A, error)) (A, error) {
+	if err := m.awaitReady(ctx); err != nil {
+		var none A
+		return none, err
+	}
+	c := &cause{text: "peer " + peer, record: true}
+	began := m.Now()
+	answer, err := do(withCause(ctx, c))
+	m.notePeer(context.WithoutCancel(ctx), c, what, began, answer, err)
+	return answer, err
+}
+
+// notePeer writes what was asked and answered, and the looks made for it.
+func (m *Manager) notePeer(ctx context.Context, c *cause, what string, began time.Time, answer any, err error) {
+	q := store.Query{
+		Intent:  store.Intent{Kind: "peer request", Argv: strings.Fields(what), Cause: c.text, BootID: m.BootID},
+		Result:  store.Result{State: model.StateCompleted, ExitCode: -1, Outcome: clip(fmt.Sprintf("%+v", answer))},
+		Started: began, Duration: m.Now().Sub(began),
+	}
+	if err != nil {
+		q.State, q.Outcome, q.Error = model.StateFailed, "", oneLine(err.Error())
+	}
+	if jerr := m.Journal.AddQueries(ctx, append(c.take(), q)); jerr != nil {
+		m.Log.Error("cannot journal a peer's request", "request", what, "err", jerr)
+	}
+}
+
+// call asks another host something. Asked for a hook call or another host, it becomes a
+// row of the journal, as all other looks made for that.
+func (m *Manager) call(ctx context.Context, host, path string, in, out any) error {
+	if m.Peers == nil {
+		return errNoPeers
+	}
+	began := m.Now()
+	err := m.Peers.Call(ctx, host, path, in, out)
+	c := causeOf(ctx)
+	if !c.record {
+		return err
+	}
+	q := store.Query{
+		Intent: store.Intent{
+			Kind: "peer call", Argv: []string{host, strings.TrimPrefix(path, "/v1/peer/")}, HookCall: c.hookCall, Cause: c.text, BootID: m.BootID,
+		},
+		Result:  store.Result{State: model.StateCompleted, ExitCode: -1, Outcome: clip(fmt.Sprintf("%+v", out))},
+		Started: began, Duration: m.Now().Sub(began),
+	}
+	if err != nil {
+		q.State, q.Outcome, q.Error = model.StateFailed, "", oneLine(err.Error())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queries = append(c.queries, q)
+	return err
 }
 
 var errNoPeers = errors.New("no other host is set up to be asked; see 'virtlvm peer authorize'")

@@ -33,6 +33,8 @@ type Journal interface {
 	Command(context.Context, int64) (api.Command, error)
 	AddQueries(context.Context, []store.Query) error
 
+	HandoffSteps(ctx context.Context, guest string, limit int) ([]model.HandoffStep, error)
+
 	Holds(context.Context) ([]model.Hold, error)
 	ChangeHolds(context.Context, store.HoldChange) error
 	ReplaceHolds(context.Context, []model.Hold) error
@@ -51,6 +53,7 @@ type LVM interface {
 	Inventory(ctx context.Context, vgs ...string) (vols []model.Volume, missing, unlocked []string, err error)
 	Devices() (map[string]lvm.Device, error)
 	OpenCounts(context.Context) (map[string]int, error)
+	Table(ctx context.Context, device string) (lvm.Table, error)
 }
 
 // Leases reads who holds locks.
@@ -70,10 +73,12 @@ type Guests interface {
 type Deps struct {
 	Journal Journal
 	Peers   Peers // nil: this host has none
-	LVM     LVM
-	Leases  Leases
-	Guests  Guests
-	Disks   *domain.Walker // finds the volumes of a guest's disks
+	// OtherHosts names those that a guest could be migrated to; nil: it cannot be told.
+	OtherHosts func(context.Context) []string
+	LVM        LVM
+	Leases     Leases
+	Guests     Guests
+	Disks      *domain.Walker // finds the volumes of a guest's disks
 	// Definitions reads the guests that are defined on this host, running or not.
 	Definitions func() ([]*domain.Domain, error)
 	Runner      run.Runner // runs what changes something; LVM and Leases read on their own
@@ -98,6 +103,8 @@ type Settings struct {
 	LockstartRetry time.Duration
 	JournalKeep    time.Duration
 	BreakGlass     func() bool
+	// IsolateLeftovers: a guest that a migration has left over is cut off from its volumes.
+	IsolateLeftovers bool
 }
 
 // startGrace is how long a start that was answered may take to become a QEMU, and a QEMU
@@ -127,14 +134,21 @@ type Manager struct {
 	own      map[int64]bool           // commands of this daemon that have not ended
 	calls    map[string]uint64        // hook calls so far, by guest uuid: see sight
 	deciding map[string]chan struct{} // one start of a guest at a time, by uuid
+	passed   map[string][]string      // volumes of a starting guest that are none of ours, by uuid
 	loaded   bool                     // the database's holds have been read
 	journal  int                      // generation of the database that has our holds
 	// confirmed is when the source of an incoming guest last said that its migration goes
 	// on, uptime in ms, by uuid.
 	confirmed map[string]int64
+	stories   map[string]*story // live migrations under way, by uuid
+	memory    map[string]memory // see remembered, by VG
+	asking    bool              // see checkMigrations
+	asked     sync.WaitGroup
 	vgs       map[string]*vgQueue
 	report    report
-	known     []lvm.VG // from the last full look
+	nextLook  time.Time // when everything is looked at next; zero: now
+	known     []lvm.VG  // from the last full look
+	goingDown bool      // the host is; libvirt has ended and calls nobody any more
 }
 
 // New makes an engine. Load must be called before anything else.
@@ -155,8 +169,11 @@ func New(d Deps) *Manager {
 		own:      map[int64]bool{},
 		calls:    map[string]uint64{},
 		deciding: map[string]chan struct{}{},
+		passed:   map[string][]string{},
 
 		confirmed: map[string]int64{},
+		stories:   map[string]*story{},
+		memory:    map[string]memory{},
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
 		report:    newReport(),

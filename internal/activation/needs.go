@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 
 	"virtlvm/internal/api"
@@ -67,7 +68,7 @@ func (m *Manager) locate(ctx context.Context, images []located) error {
 		byVG[im.Ref.VG] = append(byVG[im.Ref.VG], im)
 	}
 	for _, vg := range sortedKeys(byVG) {
-		inv, err := m.inventory(ctx, vg)
+		inv, err := m.inventoryFor(ctx, vg, byVG[vg])
 		if err != nil {
 			return err
 		}
@@ -163,6 +164,33 @@ func (m *Manager) inventory(ctx context.Context, vg string) (*inventory, error) 
 		inv.byName[name] = v
 	}
 	return inv, nil
+}
+
+// inventories keeps what one adoption has read, which asks disk by disk and guest by guest.
+type inventories map[string]*inventory
+
+type inventoriesKey struct{}
+
+// withInventories lets everything under ctx read each VG once, unless it misses a volume.
+// Not for what runs side by side.
+func withInventories(ctx context.Context) context.Context {
+	return context.WithValue(ctx, inventoriesKey{}, inventories{})
+}
+
+// inventoryFor is the inventory of a VG in which to find the volumes of images.
+func (m *Manager) inventoryFor(ctx context.Context, vg string, images []*located) (*inventory, error) {
+	kept, keep := ctx.Value(inventoriesKey{}).(inventories)
+	if inv := kept[vg]; inv != nil && !inv.unlocked && !slices.ContainsFunc(images, func(im *located) bool {
+		_, found := inv.byName[im.Ref.LV]
+		return !found
+	}) {
+		return inv, nil
+	}
+	inv, err := m.inventory(ctx, vg)
+	if err == nil && keep {
+		kept[vg] = inv
+	}
+	return inv, err
 }
 
 func (m *Manager) lockTypeOf(ctx context.Context, name string) (string, error) {

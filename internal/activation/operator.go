@@ -94,7 +94,7 @@ func (m *Manager) deactivatable(ctx context.Context, v model.Volume) error {
 
 func (m *Manager) notOff(v model.Volume, now local) error {
 	m.mu.Lock()
-	reason := m.report.reasons[v.ID]
+	reason := m.report.reasons[v.ID].text
 	if reason == "" {
 		reason = m.report.vgs[v.VG]
 	}

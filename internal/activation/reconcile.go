@@ -43,6 +43,7 @@ func (m *Manager) Load(ctx context.Context) {
 		m.Log.Info("dropped holds of an earlier boot", "count", len(change.Delete))
 	}
 	m.persist(ctx, change)
+	m.loadStories(ctx, all)
 	if err := m.Journal.InterruptHookCalls(ctx); err != nil {
 		m.Log.Error("cannot close the hook calls of the last daemon", "err", err)
 	}
@@ -51,6 +52,7 @@ func (m *Manager) Load(ctx context.Context) {
 // Run looks and ensures until ctx ends: at once, when kicked, at every interval, and
 // sooner while something is not as wanted.
 func (m *Manager) Run(ctx context.Context, interval time.Duration) {
+	defer m.asked.Wait()
 	m.awaitLeftovers(ctx)
 	m.pass(ctx, true)
 	m.resolveLeftovers(ctx)
@@ -65,6 +67,7 @@ func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 		} else {
 			tries = 0
 		}
+		m.setNextLook(m.Now().Add(pause))
 		select {
 		case <-ctx.Done():
 			return
@@ -73,6 +76,7 @@ func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 			m.settleDown(ctx)
 		case <-m.After(pause):
 		}
+		m.setNextLook(time.Time{})
 		full := m.Now().Sub(lastFull) >= interval
 		if full {
 			lastFull = m.Now()
@@ -80,6 +84,12 @@ func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 		m.pass(ctx, full)
 		m.resolveLeftovers(ctx)
 	}
+}
+
+func (m *Manager) setNextLook(at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nextLook = at
 }
 
 // settleDown lets hints that come in a bunch become one look.
@@ -136,6 +146,7 @@ func (m *Manager) pass(ctx context.Context, full bool) {
 	for _, vg := range m.heldVGs("") {
 		m.ensureVG(ctx, vg)
 	}
+	m.followStories(ctx)
 }
 
 // lookAtVGs refreshes what is known of the volume groups and starts lockspaces that the
@@ -175,6 +186,7 @@ func (m *Manager) lookAtVGs(ctx context.Context) {
 		}
 	}
 	m.problem("lvmlockd", lockd)
+	m.checkHostNames(ctx)
 }
 
 func (m *Manager) isLoaded() bool {

@@ -3,6 +3,7 @@ package activation
 import (
 	"sort"
 	"strings"
+	"time"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/model"
@@ -11,15 +12,23 @@ import (
 // report is what the last looks found that is not as it should be. Guarded by Manager.mu.
 type report struct {
 	unwanted map[model.VolumeID]api.Unwanted
-	reasons  map[model.VolumeID]string // last failure of a volume
-	vgs      map[string]string         // by VG: why it cannot be worked on
-	general  map[string]string         // by topic
+	reasons  map[model.VolumeID]failure // last failure of a volume
+	rivals   map[model.VolumeID]rival   // who keeps a volume from being exclusive here
+	vgs      map[string]string          // by VG: why it cannot be worked on
+	general  map[string]string          // by topic
+}
+
+// failure is why a volume could not be brought to its wanted mode.
+type failure struct {
+	text string
+	at   time.Time
 }
 
 func newReport() report {
 	return report{
 		unwanted: map[model.VolumeID]api.Unwanted{},
-		reasons:  map[model.VolumeID]string{},
+		reasons:  map[model.VolumeID]failure{},
+		rivals:   map[model.VolumeID]rival{},
 		vgs:      map[string]string{},
 		general:  map[string]string{},
 	}
@@ -45,6 +54,22 @@ func (m *Manager) problem(topic string, err error) {
 	}
 }
 
+// solved clears the problems of a kind, by the beginning of their topics, that are not
+// among those found now.
+func (m *Manager) solved(kind string, found map[string]bool) {
+	var over []string
+	m.mu.Lock()
+	for topic := range m.report.general {
+		if strings.HasPrefix(topic, kind) && !found[topic] {
+			over = append(over, topic)
+		}
+	}
+	m.mu.Unlock()
+	for _, topic := range over {
+		m.problem(topic, nil)
+	}
+}
+
 func (m *Manager) reportVG(vg string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,10 +85,10 @@ func (m *Manager) noteFailure(vols []model.Volume, err error) {
 	defer m.mu.Unlock()
 	for _, v := range vols {
 		text := oneLine(err.Error())
-		if m.report.reasons[v.ID] != text {
+		if m.report.reasons[v.ID].text != text {
 			m.Log.Warn("a volume is not as wanted", "volume", v.Name(), "reason", text)
 		}
-		m.report.reasons[v.ID] = text
+		m.report.reasons[v.ID] = failure{text, m.Now()}
 	}
 }
 
@@ -75,6 +100,7 @@ func (m *Manager) reportJobs(jobs []job, err error) {
 		if j.done() {
 			delete(m.report.unwanted, j.volume.ID)
 			delete(m.report.reasons, j.volume.ID)
+			delete(m.report.rivals, j.volume.ID)
 			continue
 		}
 		u, known := m.report.unwanted[j.volume.ID]
@@ -83,9 +109,10 @@ func (m *Manager) reportJobs(jobs []job, err error) {
 		}
 		u.Volume, u.Wanted, u.Actual = j.volume.Name(), string(j.want), j.have.String()
 		u.Guest = guestsOf(j.holds)
-		u.Reason = m.report.reasons[j.volume.ID]
+		f := m.report.reasons[j.volume.ID]
+		u.Reason, u.Failed, u.Next = f.text, f.at, j.next()
 		if err != nil {
-			u.Reason = oneLine(err.Error())
+			u.Reason, u.Failed = oneLine(err.Error()), m.Now()
 		}
 		m.report.unwanted[j.volume.ID] = u
 	}
@@ -98,6 +125,7 @@ func (m *Manager) reportJobs(jobs []job, err error) {
 		if !held[id] {
 			delete(m.report.unwanted, id)
 			delete(m.report.reasons, id)
+			delete(m.report.rivals, id)
 		}
 	}
 }
@@ -116,6 +144,9 @@ func (m *Manager) pendingList() []api.Unwanted {
 	defer m.mu.Unlock()
 	all := make([]api.Unwanted, 0, len(m.report.unwanted))
 	for _, u := range m.report.unwanted {
+		if u.Next != "" {
+			u.NextTry = m.nextLook
+		}
 		all = append(all, u)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Volume < all[j].Volume })

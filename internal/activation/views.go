@@ -226,6 +226,12 @@ func (m *Manager) ListGuests(ctx context.Context) ([]api.Guest, error) {
 		case guests.Unknown:
 			v.State = "unknown"
 		}
+		if lookErr == nil {
+			v.CannotMigrate = m.obstacles(ctx, g, now)
+		} else {
+			v.CannotMigrate = []string{oneLine(lookErr.Error())}
+		}
+		v.CanMigrate = len(v.CannotMigrate) == 0
 		byUUID[uuid] = v
 	}
 	m.mu.Lock()
@@ -236,7 +242,7 @@ func (m *Manager) ListGuests(ctx context.Context) ([]api.Guest, error) {
 		}
 		g := byUUID[k.owner]
 		if g == nil {
-			g = &api.Guest{Name: h.Guest, UUID: k.owner, State: "gone", Volumes: []api.GuestDisk{}}
+			g = &api.Guest{Name: h.Guest, UUID: k.owner, State: "gone", Volumes: []api.GuestDisk{}, CannotMigrate: []string{"it does not run here"}}
 			if !h.Attempt.Seen && h.Phase == model.PhaseHeld {
 				g.State = "starting"
 			}

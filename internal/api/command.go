@@ -102,7 +102,7 @@ type CommandFilter struct {
 	Since  time.Time // only rows created since
 }
 
-// StateOpen, as a state of a CommandFilter, stands for all that have not ended. The filter's
+// StateOpen is a state of a CommandFilter that stands for all that have not ended. The filter's
 // parameters of RouteCommands: limit, before, state (may be repeated), since (RFC 3339).
 const StateOpen = "open"
 

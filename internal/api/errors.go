@@ -104,7 +104,7 @@ const (
 	ExitLocking     = 6 // locks, LVM or the database do not work
 	ExitUnknown     = 7 // the outcome is not known yet
 	ExitForbidden   = 8 // not allowed
-	ExitProblems    = 9 // `status` or `config check` found problems
+	ExitProblems    = 9 // `status`, `check`, `config check` or `peer test` found problems
 )
 
 // ExitCode is the exit code of the CLI for an error of this kind.

@@ -70,7 +70,7 @@ func TestParseTargetRefuses(t *testing.T) {
 		"", "-oProxyCommand=id", "kvm-b -oProxyCommand=id", "kvm-b\n", "kvm\tb", "@kvm-b", "-l@kvm-b", "a b@kvm-b", "a@", "a@b@c",
 		"ssh://", "ssh://-oProxyCommand=id", "ssh://root@-oProxyCommand=id", "ssh://-l@kvm-b", "ssh://@kvm-b", "ssh://kvm-b:0",
 		"ssh://kvm-b:65536", "ssh://kvm-b:x", "ssh://kvm-b:-1", "ssh://kvm-b/path", "ssh://kvm-b?x=1", "ssh://kvm-b?", "ssh://kvm-b#f", "ssh://kvm b",
-		"ssh://kvm-b\n", "ssh://%6bvm", "ssh://$(id)", "ssh://a;b", "ssh://[fe80::1%25eth0]", "ssh://[fe80::1%eth0]", "ssh://[10.0.0.2]", "ssh://[fe80::1", "ssh://[fe80::1]x", "ssh://[fe80::1]x:22", "ssh://fe80::1", "ssh://[]", "ssh://kvm-b:", "ssh://kvm-b:+22",
+		"ssh://kvm-b\n", "ssh://%6bvm", "ssh://$(id)", "ssh://a;b", "ssh://[fe80::1%25eth0]", "ssh://[fe80::1%eth0]", "ssh://[10.0.0.2]", "ssh://[fe80::1", "ssh://[fe80::1]x", "ssh://[fe80::1]x:22", "ssh://[:]", "ssh://[fe80:1]", "ssh://[g::1]", "ssh://[::1 -l]", "ssh://[" + strings.Repeat("0:", 30) + "]", "ssh://fe80::1", "ssh://[]", "ssh://kvm-b:", "ssh://kvm-b:+22",
 		"ssh://kvm-b//", "ssh://a@b@kvm-b", "_@kvm-b", strings.Repeat("u", 64) + "@kvm-b", "ssh://a%20b@kvm-b",
 		"unix://", "unix://run/x", "unix://relative", "unix:///a\nb", "unix:///a\x00", "http://kvm-b", "qemu+ssh://kvm-b/system", "SSH://kvm-b",
 	} {

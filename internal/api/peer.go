@@ -16,6 +16,8 @@ const (
 type LendRequest struct {
 	UUID  string `json:"uuid"`
 	Guest string `json:"guest"` // for messages
+	// Attempt names this try of the migration for those who ask how it went.
+	Attempt string `json:"attempt,omitempty"`
 }
 
 // LendAnswer is the source's answer; a refusal is an Error.
@@ -42,6 +44,8 @@ type LentVolume struct {
 type GrantQuery struct {
 	UUID  string `json:"uuid"`
 	Grant string `json:"grant"`
+	// Prepare: the migration's own `prepare` is waiting for the answer.
+	Prepare bool `json:"prepare,omitempty"`
 }
 
 // GrantAnswer answers GrantQuery.

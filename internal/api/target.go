@@ -3,8 +3,6 @@ package api
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -67,7 +65,7 @@ func parseAddress(s string) (host string, port int, err error) {
 	if inner, bracket := strings.CutPrefix(s, "["); bracket {
 		var closed bool
 		host, after, closed = strings.Cut(inner, "]")
-		if ip, err := netip.ParseAddr(host); !closed || err != nil || !ip.Is6() || ip.Zone() != "" {
+		if !closed || !isIPv6(host) {
 			return "", 0, fmt.Errorf("%q is not an IPv6 address", host)
 		}
 	} else {
@@ -91,6 +89,13 @@ func parseAddress(s string) (host string, port int, err error) {
 	return host, int(n), nil
 }
 
+// isIPv6 reports whether s can be an IPv6 address without a zone; ssh says the rest. By
+// hand, because the hook has this package too: net would cost each of its starts.
+func isIPv6(s string) bool {
+	const longest = len("0000:0000:0000:0000:0000:ffff:255.255.255.255")
+	return len(s) <= longest && strings.Count(s, ":") >= 2 && strings.Trim(s, "0123456789abcdefABCDEF:.") == ""
+}
+
 // isUser reports whether ssh may be told s as a user.
 func isUser(s string) bool {
 	return len(s) <= maxHostName && isName(strings.TrimPrefix(s, "_"))
@@ -105,11 +110,11 @@ func (t Target) String() string {
 		return unixScheme + t.Socket
 	}
 	host := t.Host
-	switch {
-	case t.Port != 0:
-		host = net.JoinHostPort(host, strconv.Itoa(t.Port))
-	case strings.Contains(host, ":"):
+	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
+	}
+	if t.Port != 0 {
+		host += ":" + strconv.Itoa(t.Port)
 	}
 	if t.User != "" {
 		host = t.User + "@" + host

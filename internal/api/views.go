@@ -42,7 +42,14 @@ type Unwanted struct {
 	Wanted string    `json:"wanted"` // "off", "sh", "ex"
 	Actual string    `json:"actual"` // "off", "sh", "ex", "dm without lock", "lock without dm", "unknown"
 	Since  time.Time `json:"since"`
-	Reason string    `json:"reason"` // why it is so, and what is tried next
+	// Next is what is tried next, such as "lvchange -aey"; empty: nothing, while the start of
+	// its guest is being decided.
+	Next string `json:"next,omitempty"`
+	// NextTry is when, at the latest; zero: now. It is tried earlier when something is seen
+	// to happen.
+	NextTry time.Time `json:"next_try,omitzero"`
+	Failed  time.Time `json:"failed,omitzero"` // when Reason was found, the last time
+	Reason  string    `json:"reason"`          // why it is not as wanted
 }
 
 // VG is a volume group as this host sees it.
@@ -92,7 +99,11 @@ type Guest struct {
 	PID     int         `json:"pid"`
 	Job     string      `json:"job,omitempty"` // libvirt's async job, such as "migration out"
 	Volumes []GuestDisk `json:"volumes"`
-	Note    string      `json:"note,omitempty"`
+	// CanMigrate: nothing that this host knows of is in the way of a live migration now.
+	CanMigrate bool `json:"can_migrate"`
+	// CannotMigrate says what is, each on one line.
+	CannotMigrate []string `json:"cannot_migrate,omitempty"`
+	Note          string   `json:"note,omitempty"`
 }
 
 // GuestDisk is a volume that a guest uses.

@@ -81,7 +81,7 @@ func (p *program) app(stderr io.Writer) *cli.App {
 			&cli.BoolFlag{Name: "json", Usage: "print the daemon's answer as JSON"},
 			&cli.StringFlag{Name: "host", Usage: "ask the daemon of another `HOST`, by ssh: a name, USER@NAME or ssh://USER@NAME:PORT", EnvVars: []string{hostVariable}, DefaultText: "this one"},
 			&cli.StringFlag{Name: "socket", Usage: "ask the daemon behind the socket `PATH`", EnvVars: []string{"VIRTLVM_SOCKET"}, DefaultText: api.SocketPath},
-			&cli.DurationFlag{Name: "timeout", Usage: "wait at most `DURATION` for an answer", DefaultText: "30s; 3m for volumes, activate and deactivate"},
+			&cli.DurationFlag{Name: "timeout", Usage: "wait at most `DURATION` for an answer", DefaultText: "30s; 3m for check, volumes, activate and deactivate"},
 		},
 		Commands:        p.commands(),
 		HideHelpCommand: true,
@@ -109,6 +109,7 @@ func quiet(c *cli.Command) {
 func (p *program) commands() []*cli.Command {
 	return []*cli.Command{
 		p.statusCommand(),
+		p.checkCommand(),
 		p.volumesCommand(),
 		p.guestsCommand(),
 		p.guestCommand(),

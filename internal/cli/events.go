@@ -72,7 +72,7 @@ func (p *program) follow(c *cli.Context) error {
 		}
 		return p.out.Flush()
 	})
-	if c.Context.Err() != nil { // the user has had enough
+	if c.Err() != nil { // the user has had enough
 		return nil
 	}
 	return err

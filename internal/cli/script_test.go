@@ -171,6 +171,8 @@ func answerOf(route string) any {
 		return &[]api.Volume{}
 	case api.RouteGuests:
 		return &[]api.Guest{}
+	case api.RouteHandoff:
+		return &api.GuestHandoff{}
 	case api.RouteCommands:
 		return &[]api.Command{}
 	case api.RouteEvents:
@@ -179,7 +181,9 @@ func answerOf(route string) any {
 		return &[]api.HookRecord{}
 	case api.RoutePeers:
 		return &api.Peers{}
-	case api.RouteActivate, api.RouteDeactivate:
+	case api.RouteCheck:
+		return &[]api.CheckReport{}
+	case api.RouteActivate, api.RouteDeactivate, api.RouteRepair:
 		return &api.Command{}
 	}
 	if strings.HasPrefix(route, api.RouteCommands+"/") {

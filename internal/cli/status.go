@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -12,7 +13,7 @@ import (
 func (p *program) statusCommand() *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "show this host at a glance", UsageText: "virtlvm status",
-		Description: description("Shows the daemon, its database, the locks, every volume group, volumes that are not in\ntheir wanted mode (PENDING) and problems. Exits with 9 when anything needs attention, so\nthat it can serve as a check of a monitoring system. If break-glass is on, the first line\nsays so.",
+		Description: description("Shows the daemon, its database, the locks, every volume group, volumes that are not in\ntheir wanted mode (PENDING: since when, what is tried next and when, why the last try\nfailed) and problems. Exits with 9 when anything needs attention, so that it can serve as a\ncheck of a monitoring system. If break-glass is on, the first line says so.",
 			"virtlvm status || mail -s 'virtlvm needs you' root"),
 		Action: func(c *cli.Context) error {
 			if err := args(c, 0, 0); err != nil {
@@ -101,7 +102,18 @@ func (p *program) groups(vgs []api.VG) error {
 func (p *program) pending(pending []api.Unwanted) error {
 	rows := make([][]string, 0, len(pending))
 	for _, u := range pending {
-		rows = append(rows, []string{u.Volume, u.Guest, u.Wanted, u.Actual, stamp(u.Since), u.Reason})
+		rows = append(rows, []string{u.Volume, u.Guest, u.Wanted, u.Actual, stamp(u.Since), next(u), stamp(u.Failed), u.Reason})
 	}
-	return p.table("VOLUME|GUEST|WANTED|ACTUAL|SINCE|REASON", rows)
+	return p.table("VOLUME|GUEST|WANTED|ACTUAL|SINCE|NEXT|LAST TRY|REASON", rows)
+}
+
+// next is what is tried next for a volume, and when.
+func next(u api.Unwanted) string {
+	switch {
+	case u.Next == "":
+		return ""
+	case u.NextTry.IsZero():
+		return u.Next + " now"
+	}
+	return u.Next + " at " + u.NextTry.Local().Format(time.TimeOnly)
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -58,7 +59,7 @@ func holders(v api.Volume) string {
 func (p *program) guestsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "guests", Usage: "list guests and their volumes on this host", UsageText: "virtlvm guests",
-		Description: description("Lists the guests that run or hold volumes here, one line for each volume.", "virtlvm guests"),
+		Description: description("Lists the guests that run or hold volumes here, one line for each volume. CAN MIGRATE is\nwhat would be decided now, as far as the guest's volumes matter: yes, or no and why.", "virtlvm guests"),
 		Action: func(c *cli.Context) error {
 			if err := args(c, 0, 0); err != nil {
 				return err
@@ -80,8 +81,16 @@ func (p *program) guests(guests []api.Guest) error {
 			disks = []api.GuestDisk{{}}
 		}
 		for _, d := range disks {
-			rows = append(rows, []string{g.Name, g.State, pid, g.Job, d.Volume, d.Role, d.Phase, d.Wanted, d.Actual, g.Note})
+			rows = append(rows, []string{g.Name, g.State, pid, g.Job, d.Volume, d.Role, d.Phase, d.Wanted, d.Actual, g.Note, canMigrate(g)})
 		}
 	}
-	return p.table("GUEST|STATE|PID|JOB|VOLUME|ROLE|PHASE|WANTED|ACTUAL|NOTE", rows)
+	return p.table("GUEST|STATE|PID|JOB|VOLUME|ROLE|PHASE|WANTED|ACTUAL|NOTE|CAN MIGRATE", rows)
+}
+
+// canMigrate is the answer with the reasons if it is no.
+func canMigrate(g api.Guest) string {
+	if g.CanMigrate {
+		return "yes"
+	}
+	return "no: " + strings.Join(g.CannotMigrate, "; ")
 }

@@ -36,7 +36,7 @@ func (p *program) watch(c *cli.Context, conn *client.Client, id int64) error {
 	for {
 		command, err := limited(c, quick, func(ctx context.Context) (api.Command, error) { return conn.FreshCommand(ctx, id) })
 		switch {
-		case c.Context.Err() != nil:
+		case c.Err() != nil:
 			return w.leave(id)
 		case err == nil:
 			heard = time.Now()
@@ -52,7 +52,7 @@ func (p *program) watch(c *cli.Context, conn *client.Client, id int64) error {
 		}
 		select {
 		case <-time.After(p.pause):
-		case <-c.Context.Done():
+		case <-c.Done():
 			return w.leave(id)
 		}
 	}

@@ -81,6 +81,11 @@ func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 	return get[[]api.Guest](ctx, c, api.RouteGuests, nil)
 }
 
+// Handoff asks how the live migrations of a guest went, by its name or uuid.
+func (c *Client) Handoff(ctx context.Context, guest string) (api.GuestHandoff, error) {
+	return get[api.GuestHandoff](ctx, c, api.RouteHandoff, url.Values{"guest": {guest}})
+}
+
 // Hooks lists the hook calls received, newest first, of one guest where guest is not
 // empty. limit as in Commands.
 func (c *Client) Hooks(ctx context.Context, limit int, guest string) ([]api.HookRecord, error) {
@@ -104,6 +109,20 @@ func (c *Client) Activate(ctx context.Context, req api.VolumeRequest) (api.Comma
 // Deactivate ends an operator's activation and waits for the outcome.
 func (c *Client) Deactivate(ctx context.Context, req api.VolumeRequest) (api.Command, error) {
 	return post[api.Command](ctx, c, api.RouteDeactivate, req)
+}
+
+// Check runs the checks of this host, or with cluster those of all hosts, this one first.
+func (c *Client) Check(ctx context.Context, cluster bool) ([]api.CheckReport, error) {
+	query := url.Values{}
+	if cluster {
+		query.Set("cluster", "true")
+	}
+	return get[[]api.CheckReport](ctx, c, api.RouteCheck, query)
+}
+
+// Repair runs one repair that a check has offered and waits for the outcome.
+func (c *Client) Repair(ctx context.Context, id string) (api.Command, error) {
+	return post[api.Command](ctx, c, api.RouteRepair, api.RepairRequest{ID: id})
 }
 
 func limited(limit int) url.Values {

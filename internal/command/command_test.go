@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -98,6 +99,29 @@ func TestCancelTooLate(t *testing.T) {
 		require.NoError(t, err)
 		c = a.until(c.ID, time.Minute, model.StateCompleted)
 		assert.Empty(t, c.Error)
+	}, "a")
+}
+
+// slow is a kind whose Start takes a while, and whose Cancel finds nothing before that.
+type slow struct{ Kind }
+
+func (k slow) Start(ctx context.Context, c Command) error {
+	time.Sleep(30 * time.Second)
+	return k.Kind.Start(ctx, c)
+}
+
+// A cancel that comes while the backend is being begun is not lost.
+func TestCancelWhileItBegins(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a := s.hosts["a"]
+		a.m().Kinds["copy"] = slow{a.m().Kinds["copy"]}
+		c := a.run(copyOf("v1", ""))
+		time.Sleep(10 * time.Second)
+		_, err := a.m().Cancel(ctx, c.ID, api.CancelRequest{}, "operator uid 7")
+		require.NoError(t, err)
+		assert.Equal(t, "PROCESSING_IN_BACKEND", a.get(c.ID).State)
+		c = a.until(c.ID, time.Minute, model.StateFailed)
+		assert.Equal(t, 0, s.w.running())
 	}, "a")
 }
 

@@ -47,9 +47,13 @@ func (m *Manager) begin(ctx context.Context, e store.Entry) (time.Duration, bool
 	if err != nil {
 		return lookPause, true
 	}
+	if e.Cancelled != "" { // in the last moment
+		return m.end(ctx, e, Verdict{Outcome: NotDone, Reason: "nothing had begun"})
+	}
 	within, cancel := context.WithTimeout(ctx, e.Deadline.Sub(now))
 	defer cancel()
 	err = kind.Start(within, m.command(e))
+	m.untold(e.ID)
 	if ctx.Err() != nil {
 		return 0, true // the next daemon looks
 	}
@@ -169,9 +173,12 @@ func (m *Manager) cannotTell(ctx context.Context, e store.Entry, reason string) 
 // attempted counts an attempt that has found nothing out, without a change of state.
 func (m *Manager) attempted(ctx context.Context, e store.Entry, reason string) (time.Duration, bool) {
 	pause := pauseAfter(e.Attempts + 1)
-	m.remark(ctx, e, reason)
+	anew := m.isNews(e.ID, reason)
 	_, err := m.Journal.Change(ctx, e.ID, func(now *store.Entry) error {
 		now.Attempts, now.Next = e.Attempts+1, m.Now().Add(pause)
+		if anew {
+			now.Remark(reason)
+		}
 		return nil
 	})
 	if err != nil {
@@ -256,16 +263,23 @@ func (m *Manager) notWritten(e store.Entry, err error) {
 	}
 }
 
-// remark adds a line to a command's history, once for the same text.
-func (m *Manager) remark(ctx context.Context, e store.Entry, text string) {
+// isNews reports whether a remark is not the last one that was made.
+func (m *Manager) isNews(id int64, text string) bool {
 	m.mu.Lock()
-	t := m.tasks[e.ID]
-	repeated := text == "" || t != nil && t.said == text
+	defer m.mu.Unlock()
+	t := m.tasks[id]
+	if text == "" || t != nil && t.said == text {
+		return false
+	}
 	if t != nil {
 		t.said = text
 	}
-	m.mu.Unlock()
-	if repeated {
+	return true
+}
+
+// remark adds a line to a command's history, once for the same text.
+func (m *Manager) remark(ctx context.Context, e store.Entry, text string) {
+	if !m.isNews(e.ID, text) {
 		return
 	}
 	if _, err := m.Journal.Change(ctx, e.ID, func(e *store.Entry) error { e.Remark(text); return nil }); err != nil {

@@ -83,6 +83,7 @@ type Manager struct {
 
 	mu       sync.Mutex
 	running  bool
+	next     time.Time // when Run wakes up by itself
 	tasks    map[int64]*task
 	progress map[int64]model.Progress
 	sequence int64                // the last one given out
@@ -109,11 +110,37 @@ func New(o Options) *Manager {
 	if o.After == nil {
 		o.After = time.After
 	}
+	o.Journal = gentle{o.Journal, make(chan struct{}, 1)}
 	return &Manager{
 		Options: o, wake: make(chan struct{}, 1), looks: make(chan struct{}, parallel), asks: make(chan struct{}, parallel), watch: make(chan time.Duration, 1),
 		tasks: map[int64]*task{}, progress: map[int64]model.Progress{}, deaf: map[string]time.Time{},
 		origins: map[string]*contact{}, notices: map[string][]int64{},
 	}
+}
+
+// gentle is a journal that one command at a time writes into: the writes of thousands that are
+// taken up again must not stand before that of a hook, which waits for one at the most.
+type gentle struct {
+	Journal
+	place chan struct{}
+}
+
+func (j gentle) AddEntry(ctx context.Context, e store.Entry) (store.Entry, bool, error) {
+	leave, err := turn(ctx, j.place)
+	if err != nil {
+		return e, false, err
+	}
+	defer leave()
+	return j.Journal.AddEntry(ctx, e)
+}
+
+func (j gentle) Change(ctx context.Context, id int64, fn func(*store.Entry) error) (store.Entry, error) {
+	leave, err := turn(ctx, j.place)
+	if err != nil {
+		return store.Entry{}, err
+	}
+	defer leave()
+	return j.Journal.Change(ctx, id, fn)
 }
 
 // Resume takes up what an earlier daemon left: what ran inside of it is interrupted, what
@@ -179,9 +206,11 @@ func (m *Manager) launch(ctx context.Context) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ctx.Err() != nil || !m.running {
+		m.next = m.Now().Add(resume)
 		return resume
 	}
 	now, next := m.Now(), m.Interval
+	defer func() { m.next = now.Add(next) }()
 	for id, t := range m.tasks {
 		if t.busy {
 			continue
@@ -213,8 +242,10 @@ func (m *Manager) attend(ctx context.Context, id int64) {
 		if t.again {
 			t.due = m.Now()
 		}
+		if t.due.Before(m.next) {
+			m.poke()
+		}
 	}
-	m.poke()
 }
 
 // step: keep is false once nothing remains to be done for the command.

@@ -192,6 +192,15 @@ func (m *Manager) tellBackend(ctx context.Context, e store.Entry) error {
 	return nil
 }
 
+// untold: a cancel that came while the backend was being begun may have met nothing yet.
+func (m *Manager) untold(id int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t := m.tasks[id]; t != nil {
+		t.told = false
+	}
+}
+
 // repeatCancel tells the backend of a command that was cancelled before this daemon, or
 // could not be told.
 func (m *Manager) repeatCancel(ctx context.Context, e store.Entry) {
@@ -301,6 +310,7 @@ func (m *Manager) overlay(c *api.Command) {
 
 // Summary counts the open commands, and names those that need a person, one line each.
 func (m *Manager) Summary(ctx context.Context) (api.CommandSummary, []string, error) {
+	const named = 10
 	var s api.CommandSummary
 	var problems []string
 	tasks, err := m.Journal.Tasks(ctx)
@@ -309,13 +319,17 @@ func (m *Manager) Summary(ctx context.Context) (api.CommandSummary, []string, er
 		case t.State.Final():
 			s.Unsent++
 		case t.State == model.StateReconcileSkip:
-			s.Skipped++
-			problems = append(problems, m.problem(ctx, t.ID))
+			if s.Skipped++; s.Skipped <= named {
+				problems = append(problems, m.problem(ctx, t.ID))
+			}
 		case lost(t.State):
 			s.Unresolved++
 		default:
 			s.Running++
 		}
+	}
+	if s.Skipped > named {
+		problems = append(problems, fmt.Sprintf("the outcome of %d more commands could not be found out; see 'virtlvm commands --state %s'", s.Skipped-named, model.StateReconcileSkip))
 	}
 	return s, problems, err
 }

@@ -84,7 +84,7 @@ func TestRandom(t *testing.T) {
 
 func (s *sim) happen(m move) {
 	h := s.hosts[m.host]
-	_, dead := s.deadHost(m.host)
+	dead := s.isDead(m.host)
 	switch m.what {
 	case "wait":
 		for range m.n {
@@ -148,10 +148,10 @@ func (s *sim) happen(m move) {
 	synctest.Wait()
 }
 
-func (s *sim) deadHost(name string) (string, bool) {
+func (s *sim) isDead(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return name, s.dead[name]
+	return s.dead[name]
 }
 
 func (h *host) newest(f func(*Manager, int64) error) error {
@@ -172,10 +172,9 @@ func (s *sim) heal() {
 	s.mu.Unlock()
 	s.w.set(func(w *world) { w.blind, w.shy = false, 0 })
 	for _, h := range s.hosts {
-		switch _, dead := s.deadHost(h.name); {
-		case dead:
+		if s.isDead(h.name) {
 			s.boot(h.name)
-		default:
+		} else {
 			h.restart()
 		}
 	}
@@ -215,6 +214,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.failed = true
 	r.text += fmt.Sprintf(format, args...) + "\n"
 }
+
 func (r *recorder) Logf(format string, args ...any) { r.text += fmt.Sprintf(format, args...) + "\n" }
 func (r *recorder) FailNow()                        { panic(r) }
 func (r *recorder) Failed() bool                    { return r.failed }

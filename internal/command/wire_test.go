@@ -93,14 +93,14 @@ func TestBadPeerRequests(t *testing.T) {
 	simulate(t, func(s *sim) {
 		b := s.hosts["b"].m()
 		good := api.PeerCommand{Sequence: 1, Kind: "copy", Args: json.RawMessage(`{"volume":"v"}`)}
-		for name, break_ := range map[string]func(*api.PeerCommand){
+		for name, spoil := range map[string]func(*api.PeerCommand){
 			"kind":      func(q *api.PeerCommand) { q.Kind = "rm" },
 			"sequence":  func(q *api.PeerCommand) { q.Sequence = 0 },
 			"arguments": func(q *api.PeerCommand) { q.Args = nil },
 			"hook":      func(q *api.PeerCommand) { q.OnDisconnect = "x" },
 		} {
 			q := good
-			break_(&q)
+			spoil(&q)
 			_, err := b.PeerRun(ctx, "a", q)
 			assert.Equal(t, api.KindBadRequest, api.KindOf(err), name)
 			_, err = b.PeerAsk(ctx, "a", q)

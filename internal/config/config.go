@@ -30,6 +30,7 @@ type Config struct {
 	Journal   Journal
 	Log       Log
 	Peers     Peers
+	Migration Migration
 	Paths     Paths
 }
 
@@ -90,6 +91,11 @@ type Peers struct {
 	ConnectTimeout time.Duration     // until a host answers; twice that until its daemon does
 	CallTimeout    time.Duration     // of a request that has no deadline of its own
 	Parallel       int               // hosts asked at the same time
+}
+
+// Migration says what is done around live migrations.
+type Migration struct {
+	Isolate bool // a guest that a migration has left over is cut off from its volumes
 }
 
 // Paths move what the daemon reads and writes; for tests and unusual set-ups.

@@ -74,6 +74,8 @@ ssh_dir = "/k"
 connect_timeout = "1s"
 call_timeout = "2s"
 parallel = 3
+[migration]
+leftover = "isolate"
 [paths]
 state_dir = "/a"
 run_dir = "/b"
@@ -100,6 +102,7 @@ socket_group = ""
 			Hosts:  map[string]string{"kvm-b": "ssh://root@10.0.0.2:2222", "kvm-c.example.org": "unix:///run/c"},
 			SSHDir: "/k", ConnectTimeout: time.Second, CallTimeout: 2 * time.Second, Parallel: 3,
 		},
+		Migration: Migration{Isolate: true},
 		Paths: Paths{
 			StateDir: "/a", RunDir: "/b", LibvirtRun: "/c", PoolDirs: []string{}, Proc: "/d", Sys: "/e",
 			Dev: "/f", Root: "/g", Tools: []string{"/h", "/i"}, BreakGlass: "/j", SocketGroup: "",
@@ -112,8 +115,8 @@ func TestParseRefuses(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, log, lvm, paths, peers, reconcile, scope`}},
-		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, log, lvm, paths, peers, reconcile, scope`}},
+		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, log, lvm, migration, paths, peers, reconcile, scope`}},
+		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, log, lvm, migration, paths, peers, reconcile, scope`}},
 		{"unknown key", "[lvm]\n\ntime_out = \"1s\"", []string{`c.toml:3: unknown key "time_out" in [lvm]; known: timeout, lockstart_retry`}},
 		{"key with a newline", "[lvm]\n\"a\\nb\" = 1", []string{`c.toml:2: unknown key "a\nb" in [lvm]; known: timeout, lockstart_retry`}},
 		{"no section", "hook = 60", []string{`c.toml:1: hook must be a section: write [hook] on a line of its own`}},
@@ -137,6 +140,8 @@ func TestParseRefuses(t *testing.T) {
 		{"path with NUL", "[paths]\ntools = [\"/a\\u0000\"]", []string{`c.toml:2: paths.tools: "/a\x00" is not an absolute path`}},
 		{"group", "[paths]\nsocket_group = \"a b\"", []string{`c.toml:2: paths.socket_group: "a b" is not a name of a group`}},
 		{"discover no switch", "[peers]\ndiscover = \"yes\"", []string{`c.toml:2: peers.discover: must be true or false`}},
+		{"leftover unknown", "[migration]\nleftover = \"kill\"", []string{`c.toml:2: migration.leftover: must be "report" or "isolate"`}},
+		{"leftover no text", "[migration]\nleftover = true", []string{`c.toml:2: migration.leftover: must be "report" or "isolate"`}},
 		{"parallel none", "[peers]\nparallel = 0", []string{`c.toml:2: peers.parallel: must be a number from 1 to 256`}},
 		{"parallel no number", "[peers]\nparallel = \"2\"", []string{`c.toml:2: peers.parallel: must be a number from 1 to 256`}},
 		{"ssh folder with a space", "[peers]\nssh_dir = \"/a b\"", []string{`c.toml:2: peers.ssh_dir: "/a b" is not an absolute path of letters, digits and ._/@:+-`}},
@@ -154,7 +159,7 @@ func TestParseRefuses(t *testing.T) {
 				`c.toml:2: lvm.timeout: must be a duration in quotes such as "90s" or "1h30m"`,
 				`c.toml:4: unknown key "x" in [hook]; known: deadline`,
 				`c.toml:6: log.level: must be "debug", "info", "warn" or "error"`,
-				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, log, lvm, paths, peers, reconcile, scope`,
+				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, log, lvm, migration, paths, peers, reconcile, scope`,
 			},
 		},
 	}

@@ -34,6 +34,7 @@ var settings = []setting{
 	{"peers", "connect_timeout", duration(func(c *Config) *time.Duration { return &c.Peers.ConnectTimeout }, 100*time.Millisecond, time.Minute)},
 	{"peers", "call_timeout", duration(func(c *Config) *time.Duration { return &c.Peers.CallTimeout }, 100*time.Millisecond, 10*time.Minute)},
 	{"peers", "parallel", setParallel},
+	{"migration", "leftover", setLeftover},
 	{"paths", "state_dir", text(func(c *Config) *string { return &c.Paths.StateDir }, absolute)},
 	{"paths", "run_dir", text(func(c *Config) *string { return &c.Paths.RunDir }, absolute)},
 	{"paths", "libvirt_run", text(func(c *Config) *string { return &c.Paths.LibvirtRun }, absolute)},
@@ -125,6 +126,19 @@ func setLevel(c *Config, value any) error {
 		return errors.New(`must be "debug", "info", "warn" or "error"`)
 	}
 	c.Log.Level = level
+	return nil
+}
+
+// setLeftover reads what is done with a guest that a migration has left over.
+func setLeftover(c *Config, value any) error {
+	switch value {
+	case "report":
+		c.Migration.Isolate = false
+	case "isolate":
+		c.Migration.Isolate = true
+	default:
+		return errors.New(`must be "report" or "isolate"`)
+	}
 	return nil
 }
 

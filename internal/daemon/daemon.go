@@ -26,6 +26,7 @@ import (
 	"virtlvm/internal/config"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/peer"
+	"virtlvm/internal/run"
 	"virtlvm/internal/server"
 	"virtlvm/internal/spool"
 	"virtlvm/internal/store"
@@ -33,8 +34,12 @@ import (
 )
 
 // stopPatience bounds a clean stop: what an LVM command has not finished by then goes on
-// without us and is looked at by the next daemon.
-const stopPatience = 30 * time.Second
+// without us and is looked at by the next daemon. downPatience is for what is given up
+// while the host goes down; both are within the unit's TimeoutStopSec.
+const (
+	stopPatience = 30 * time.Second
+	downPatience = 45 * time.Second
+)
 
 // Daemon is virtlvmd.
 type Daemon struct {
@@ -44,18 +49,22 @@ type Daemon struct {
 	log        *slog.Logger
 	store      *store.Store
 	engine     *activation.Manager
+	exec       *run.Exec
 	observer   *guests.Observer
 	peers      *peer.Peers
 	jobs       *backend.Jobs
 	commands   *command.Manager
 	looked     chan struct{} // closed when nothing of the commands runs any more
 	host       string        // this host's name among its peers
+	booted     atomic.Bool   // lockspaces are started, or were long enough ago
 	live       struct {
 		mu    sync.Mutex
 		names []string
 		at    time.Time
 	}
 	servers []*http.Server
+	parts   checkParts
+	scratch string // the output of programs goes here where no daemon runs
 }
 
 // Run runs the daemon until SIGTERM or SIGINT. Errors: a configuration that is refused,
@@ -139,7 +148,7 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
-		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed, PeerConns: d.peerConns,
+		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed, PeerConns: d.peerConns, Checker: d.newChecker(false),
 	})
 	for l, name := range listeners {
 		h := srv.HTTP(name == nameReadWrite)
@@ -159,7 +168,7 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 func (d *Daemon) background(ctx context.Context) {
 	interval := d.config.Load().Reconcile.Interval
 	go d.engine.Run(ctx, interval)
-	go d.engine.StartLockspaces(ctx)
+	go d.startLockspaces(ctx)
 	go d.watchSpool(ctx)
 	go d.watchdog(ctx)
 	d.looked = make(chan struct{})
@@ -204,6 +213,11 @@ func (d *Daemon) stop(cancel context.CancelFunc) error {
 	select {
 	case <-d.looked:
 	case <-ctx.Done():
+	}
+	if d.hostGoesDown(ctx) {
+		down, done := context.WithTimeout(context.Background(), downPatience)
+		defer done()
+		d.engine.Shutdown(down)
 	}
 	d.engine.Drain(ctx)
 	d.peers.Close()

@@ -31,47 +31,55 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		return nil, err
 	}
 	d.peers = d.newPeers()
-	exec := run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
-	if _, err := exec.Sweep(); err != nil {
+	d.exec = run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
+	if _, err := d.exec.Sweep(); err != nil {
 		d.log.Warn("cannot remove old output files of LVM commands", "err", err)
 	}
 	boot := strings.TrimSpace(string(bootID))
 	looks := activation.Recorder{
-		Runner: exec, Now: time.Now, BootID: boot,
+		Runner: d.exec, Now: time.Now, BootID: boot,
 		Timeout: func() time.Duration { return d.config.Load().LVM.Timeout },
 	}
 	d.observer = guests.New(cfg.Paths.LibvirtRun, cfg.Paths.Proc)
+	resolver := &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs}
+	// lvmlockctl takes turns inside one Reader.
+	leases := lease.New(looks, cfg.Paths.Dev, monotonic)
+	d.parts = checkParts{lvm.New(looks, cfg.Paths.Sys), leases, resolver, looks, boot}
 	return activation.New(activation.Deps{
 		Journal: d.store,
 		LVM:     lvm.New(looks, cfg.Paths.Sys),
-		Leases:  lease.New(looks, cfg.Paths.Dev, monotonic),
+		Leases:  leases,
 		Guests:  d.observer,
 		Disks: &domain.Walker{
-			Resolver:  &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
+			Resolver:  resolver,
 			Inspector: &domain.Inspector{Runner: looks},
 		},
 		Definitions: d.definitions,
-		Runner:      exec,
-		Log:         d.log,
-		Host:        d.host,
-		Peers:       caller{d.peers},
-		BootID:      boot,
-		Now:         time.Now,
-		Uptime:      uptime,
-		Alive:       run.ProcessAlive,
-		Find:        run.FindProcesses,
-		Settings:    d.settings,
+
+		Runner: d.exec,
+		Log:    d.log,
+		Host:   d.host,
+		Peers:  caller{d.peers},
+
+		OtherHosts: d.otherHosts,
+		BootID:     boot,
+		Now:        time.Now,
+		Uptime:     uptime,
+		Alive:      run.ProcessAlive,
+		Find:       run.FindProcesses,
+		Settings:   d.settings,
 	}), nil
 }
 
 func (d *Daemon) settings() activation.Settings {
 	cfg := d.config.Load()
 	return activation.Settings{
-		Scope:          cfg.Scope.Includes,
-		CommandTimeout: cfg.LVM.Timeout,
-		BootWait:       cfg.Boot.Wait,
-		LockstartRetry: cfg.LVM.LockstartRetry,
-		JournalKeep:    cfg.Journal.Keep,
+		Scope:            cfg.Scope.Includes,
+		CommandTimeout:   cfg.LVM.Timeout,
+		BootWait:         cfg.Boot.Wait,
+		LockstartRetry:   cfg.LVM.LockstartRetry,
+		JournalKeep:      cfg.Journal.Keep,
+		IsolateLeftovers: cfg.Migration.Isolate,
 		BreakGlass: func() bool {
 			_, err := os.Stat(cfg.Paths.BreakGlass)
 			return err == nil
@@ -79,7 +87,13 @@ func (d *Daemon) settings() activation.Settings {
 	}
 }
 
-func (d *Daemon) outDir() string   { return filepath.Join(d.config.Load().Paths.RunDir, "cmd") }
+func (d *Daemon) outDir() string {
+	if d.scratch != "" {
+		return d.scratch
+	}
+	return filepath.Join(d.config.Load().Paths.RunDir, "cmd")
+}
+
 func (d *Daemon) spoolDir() string { return filepath.Join(d.config.Load().Paths.StateDir, "spool") }
 
 // drainSpool takes the events that waited on disk.

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,6 +88,9 @@ func (d *Daemon) listPeers(ctx context.Context) (api.Peers, error) {
 // peerAllowed is nil for a host that is one of the cluster: listed in the configuration, or
 // alive in a lockspace of ours. Its key alone is not enough once it has left.
 func (d *Daemon) peerAllowed(ctx context.Context, name string) error {
+	if name == d.host {
+		return api.NewError(api.KindForbidden, name+" is this host's own name; correct --peer in its authorized_keys, or the name of the host that calls")
+	}
 	if _, listed := d.config.Load().Peers.Hosts[name]; listed {
 		return nil
 	}
@@ -99,6 +104,21 @@ func (d *Daemon) peerAllowed(ctx context.Context, name string) error {
 		}
 	}
 	return api.NewError(api.KindForbidden, fmt.Sprintf("%s is no live host of a lockspace of %s (%s)", name, d.host, strings.Join(live, ", ")))
+}
+
+// otherHosts are the hosts that can be asked: those of the configuration, and the live ones
+// of the lockspaces.
+func (d *Daemon) otherHosts(ctx context.Context) []string {
+	cfg := d.config.Load().Peers
+	names := slices.Collect(maps.Keys(cfg.Hosts))
+	if cfg.Discover {
+		live, err := d.liveHosts(ctx)
+		if err != nil {
+			d.log.Warn("not all peers are known", "err", err)
+		}
+		names = append(names, live...)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == d.host })
 }
 
 // liveFor is how long a list of live hosts is good for: asking sanlock takes a while, and

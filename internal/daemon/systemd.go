@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"virtlvm/internal/api"
+	"virtlvm/internal/run"
 )
 
 // notify tells systemd a state (sd_notify(3)); without systemd it does nothing.
@@ -45,10 +47,32 @@ func (d *Daemon) watchdog(ctx context.Context) {
 	}
 }
 
+// hostGoesDown reports whether systemd is shutting the host down, as opposed to stopping
+// this daemon alone (is-system-running in systemctl(1)). Unknown is no.
+func (d *Daemon) hostGoesDown(ctx context.Context) bool {
+	// Its exit code is not 0 then.
+	res, _ := d.exec.Run(ctx, run.Cmd{Name: "systemctl", Args: []string{"is-system-running"}, Timeout: 5 * time.Second})
+	return strings.TrimSpace(string(res.Stdout)) == "stopping"
+}
+
+// startLockspaces starts the lockspaces that the boot did not. Until that has ended the
+// hook is told to be patient: guests that start with the host wait for theirs.
+func (d *Daemon) startLockspaces(ctx context.Context) {
+	d.engine.StartLockspaces(ctx)
+	d.booted.Store(true)
+	if err := d.writeHookSettings(); err != nil {
+		d.log.Error("cannot tell the hook its settings", "err", err)
+	}
+}
+
 // writeHookSettings tells the hook what it must know without the daemon.
 func (d *Daemon) writeHookSettings() error {
 	cfg := d.config.Load()
-	data, err := json.Marshal(api.HookSettings{DeadlineSeconds: int(cfg.Hook.Deadline.Seconds())})
+	deadline := cfg.Hook.Deadline
+	if !d.booted.Load() {
+		deadline += cfg.Boot.Wait
+	}
+	data, err := json.Marshal(api.HookSettings{DeadlineSeconds: int(deadline.Seconds())})
 	if err != nil {
 		return err
 	}

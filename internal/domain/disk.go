@@ -25,6 +25,7 @@ func newDisk(x *libvirtxml.DomainDisk) (Disk, error) {
 		format, d.Cache = x.Driver.Type, x.Driver.Cache
 	}
 	d.Source = newSource(x.Source, format)
+	d.File = x.Source != nil && x.Source.File != nil && x.Source.File.File != ""
 	// Libvirt allows a drive without medium for these two only. Any other disk that
 	// names nothing is a mistake that must not pass for "needs no volume".
 	removable := x.Device == "cdrom" || x.Device == "floppy"

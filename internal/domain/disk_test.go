@@ -22,11 +22,11 @@ func TestDiskForms(t *testing.T) {
 		},
 		"file for a device": {
 			"<disk type='file'><source file='/dev/vg/lv'/></disk>",
-			[]Disk{{Role: model.RoleWritable, Source: lv}},
+			[]Disk{{Role: model.RoleWritable, Source: lv, File: true}},
 		},
 		"no type means file": {
 			"<disk><source file='/dev/vg/lv'/></disk>",
-			[]Disk{{Role: model.RoleWritable, Source: lv}},
+			[]Disk{{Role: model.RoleWritable, Source: lv, File: true}},
 		},
 		"volume": {
 			"<disk type='volume'><source pool='p' volume='v' mode='host'/></disk>",

@@ -24,6 +24,7 @@ type Disk struct {
 	Target string // "vda"
 	Role   model.Role
 	Cache  string // the driver's cache mode, "" when not declared
+	File   bool   // declared as a file, whatever its path is
 
 	Source Source // the image the guest writes to
 	// Backing is the declared chain below Source, nearest first.
@@ -38,6 +39,9 @@ type Disk struct {
 	MirrorBacking  []Source
 	MirrorChainEnd bool
 }
+
+// Firmware reports whether the disk is a flash image of the guest's firmware.
+func (d Disk) Firmware() bool { return d.Target == "loader" || d.Target == "nvram" }
 
 // Source says where an image lies: a path, or a volume of a libvirt storage pool, or,
 // with both empty, somewhere that is no business of LVM.

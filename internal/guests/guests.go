@@ -56,6 +56,9 @@ type Guest struct {
 	Job   Job
 	// XML is the whole status document. It can hold secrets: never log it.
 	XML []byte
+	// DropsCache: libvirt lets a guest move whose disks use the host's page cache, because its
+	// QEMU forgets what is cached of them (libvirt's capability migration-file-drop-cache).
+	DropsCache bool
 	// BlockJobs is set while libvirt runs a block job on one of its disks.
 	BlockJobs bool
 	// Note says in a few words why Alive is not what the status file suggests.

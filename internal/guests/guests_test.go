@@ -102,6 +102,21 @@ func qemuArgs(name, uuid string) []string {
 	return []string{"/usr/bin/qemu-system-x86_64", "-name", "guest=" + name + ",debug-threads=on", "-S", "-uuid", uuid, "-m", "48"}
 }
 
+func TestCapabilitiesOfQEMU(t *testing.T) {
+	h := newHost(t)
+	h.process(3600, "S", 777, qemuArgs("vm1", uuid1)...)
+	const flag = "<flag name='migration-file-drop-cache'/>"
+	require.Contains(t, h.status(), flag)
+	h.write("vm1", strings.Replace(h.status(), flag, "", 1))
+	assert.False(t, h.look().ByUUID[uuid1].DropsCache, "an old QEMU")
+	whole := h.status()
+	from, to := strings.Index(whole, "<qemuCaps>"), strings.Index(whole, "</qemuCaps>")+len("</qemuCaps>")
+	h.write("vm1", whole[:from]+whole[to:])
+	s := h.look()
+	assert.Empty(t, s.Unknown)
+	assert.False(t, s.ByUUID[uuid1].DropsCache, "an old libvirt: not known")
+}
+
 func TestRunningGuest(t *testing.T) {
 	h := newHost(t)
 	h.write("vm1", h.status())
@@ -115,7 +130,7 @@ func TestRunningGuest(t *testing.T) {
 	g.XML, g.seen = nil, 0
 	assert.Equal(t, Guest{
 		Name: "vm1", UUID: uuid1, State: "running", Reason: "restored", PID: 3600, Start: 777, Alive: Alive,
-		Job: Job{Type: "none", Async: "none"},
+		Job: Job{Type: "none", Async: "none"}, DropsCache: true,
 	}, g)
 	assert.Equal(t, Alive, s.Liveness(uuid1, "vm1"))
 	assert.Equal(t, Alive, s.Liveness(uuid1, ""))

@@ -46,6 +46,8 @@ func parseStatus(doc []byte) (Guest, error) {
 		case "job":
 			jobErr = g.parseJob(child)
 			err = dec.Skip()
+		case "qemuCaps":
+			g.DropsCache, err = hasFlag(dec, "migration-file-drop-cache")
 		case "blockjobs":
 			g.BlockJobs = attr(child, "active") != "no"
 			err = dec.Skip()
@@ -87,6 +89,20 @@ func (g *Guest) parseJob(e *xml.StartElement) error {
 		return fmt.Errorf("%w: flags of the job", errShape)
 	}
 	return nil
+}
+
+// hasFlag looks for <flag name='...'/> in the element that is open, and goes past its end.
+func hasFlag(dec *xml.Decoder, name string) (found bool, err error) {
+	for {
+		flag, err := nextElement(dec)
+		if err != nil || flag == nil {
+			return found, err
+		}
+		found = found || flag.Name.Local == "flag" && attr(flag, "name") == name
+		if err := dec.Skip(); err != nil {
+			return found, err
+		}
+	}
 }
 
 // parseDomain reads name and uuid, which stand directly below <domain>, and goes past

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"virtlvm/internal/model"
@@ -63,26 +64,23 @@ func (r *Reader) lease(ctx context.Context, vg string, offset int64, lvUUID stri
 
 // HoldersAll reads the leases of several volumes of a VG at once; offsets are their
 // LeaseOffsets by the uuid of the volume whose lock it is. A volume whose lease was not
-// found where it should be is not in the answer: unknown, not free. It reads all that
-// lies between the first and the last lease, 1 MiB for each.
+// found where it should be is not in the answer: unknown, not free. Leases that lie close
+// together are read at once, with what lies between them.
 func (r *Reader) HoldersAll(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error) {
-	var all []int64
-	for _, offset := range offsets {
-		if offset > 0 {
-			all = append(all, offset)
+	var rows []leaseRow
+	for _, part := range together(offsets) {
+		out, err := r.dump(ctx, vg, part.first, part.last-part.first+leaseSize)
+		if err != nil {
+			return nil, about(err, "cannot read the leases of %s", vg)
 		}
+		some, err := parseDump(out, lockspacePrefix+vg)
+		if err != nil {
+			return nil, about(err, "cannot read the leases of %s", vg)
+		}
+		rows = append(rows, some...)
 	}
-	if len(all) == 0 {
+	if len(rows) == 0 {
 		return map[string][]model.Holder{}, nil
-	}
-	first, last := slices.Min(all), slices.Max(all)
-	out, err := r.dump(ctx, vg, first, last-first+leaseSize)
-	if err != nil {
-		return nil, about(err, "cannot read the leases of %s", vg)
-	}
-	rows, err := parseDump(out, lockspacePrefix+vg)
-	if err != nil {
-		return nil, about(err, "cannot read the leases of %s", vg)
 	}
 	hosts, err := r.hosts(ctx, vg)
 	if err != nil {
@@ -95,6 +93,39 @@ func (r *Reader) HoldersAll(ctx context.Context, vg string, offsets map[string]i
 		}
 	}
 	return found, nil
+}
+
+// maxGap is how far apart two leases may lie to be read at once, in bytes: to read more of
+// the disk takes longer than to start another sanlock.
+const maxGap = 32 * leaseSize
+
+// part of the disk from its first lease to its last one.
+type part struct{ first, last int64 }
+
+// together groups the offsets that are known into parts, in order.
+func together(offsets map[string]int64) []part {
+	var parts []part
+	for _, offset := range slices.Sorted(maps.Values(offsets)) {
+		n := len(parts)
+		switch {
+		case offset <= 0: // not known
+		case n > 0 && offset-parts[n-1].last <= maxGap:
+			parts[n-1].last = offset
+		default:
+			parts = append(parts, part{offset, offset})
+		}
+	}
+	return parts
+}
+
+// twins reports whether another host that is not dead has the same name.
+func twins(h Host, hosts map[int]Host) bool {
+	for _, other := range hosts {
+		if other.ID != h.ID && other.Name == h.Name && other.State != model.HostDead {
+			return true
+		}
+	}
+	return false
 }
 
 // candidates are the holders that a lease names.
@@ -116,6 +147,7 @@ func living(named []model.Holder, hosts map[int]Host) []model.Holder {
 	for _, h := range named {
 		host, known := hosts[h.HostID]
 		h.State, h.Host, h.Self = model.HostUnknown, host.Name, host.Self
+		h.Twin = host.Name != "" && twins(host, hosts)
 		switch {
 		case known && h.Gen < host.Gen:
 			continue

@@ -145,6 +145,32 @@ func TestHolders(t *testing.T) {
 	}
 }
 
+// Two live hosts with one name: neither could be asked by it.
+func TestHoldersWithOneName(t *testing.T) {
+	for name, tt := range map[string]struct {
+		state string // of the third host
+		want  string
+	}{
+		"both live":       {"LIVE", "kvm-b (host_id 2)"},
+		"the other fails": {"FAIL", "kvm-b (host_id 2)"},
+		"the other died":  {"DEAD", "kvm-b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := runtest.New(t)
+			f.ExpectLine(dumpLine(lv1Offset)).Stdout(header + row(lv1Offset, lv1, 327, 2, 5))
+			f.ExpectLine(hostStatusLine).Always().Stdout("lockspace lvm_vg_san\n" +
+				table("1", "5", "1990", "1995", "1990", "10", "kvm-a") + table("2", "5", "1990", "1995", "1990", "10", "kvm-b") +
+				table("3", "5", "1000", "1995", "1990", "10", "kvm-b"))
+			f.ExpectLine(getsLine).Always().Stdout("s lvm_vg_san:1:/dev/mapper/vg_san-lvmlock:0 \n" +
+				"h 1 gen 5 timestamp 1990 LIVE\nh 2 gen 5 timestamp 1990 LIVE\nh 3 gen 5 timestamp 1000 " + tt.state + "\n")
+			holders, err := at(f, 2000).Holders(context.Background(), "vg_san", lv1Offset, lv1)
+			require.NoError(t, err)
+			require.Len(t, holders, 1)
+			assert.Equal(t, tt.want, holders[0].Label())
+		})
+	}
+}
+
 func TestHoldersFreeAsksNobody(t *testing.T) {
 	f := runtest.New(t)
 	f.ExpectLine(dumpLine(lv1Offset)).Stdout(header + row(lv1Offset, lv1, 0, 2, 5))
@@ -251,6 +277,16 @@ func TestHoldersAll(t *testing.T) {
 		lv1:  {{HostID: 2, Host: "kvm-b", Mode: model.ModeEX, Gen: 5, State: model.HostLive}},
 		base: nil,
 	}, all, "what was not found is unknown, not free")
+
+	// What lies far away is read by itself, and not all that is in between.
+	const far = topOffset + 1000<<20
+	f.ExpectLine("sanlock direct dump /dev/mapper/vg_san-lvmlock:70254592:2097152").Stdout(header +
+		row(lv1Offset, lv1, 327, 2, 5) + row(baseOffset, base, 0, 0, 0))
+	f.ExpectLine(dumpLine(far)).Stdout(header + row(far, top, 327, 1, 5))
+	all, err = at(f, 2000).HoldersAll(context.Background(), "vg_san", map[string]int64{top: far, lv1: lv1Offset, base: baseOffset})
+	require.NoError(t, err)
+	assert.Len(t, all, 3)
+	assert.Equal(t, "kvm-a", all[top][0].Host)
 
 	none, err := at(f, 2000).HoldersAll(context.Background(), "vg_san", map[string]int64{"thin": -1})
 	require.NoError(t, err)

@@ -72,27 +72,38 @@ func (r *Reader) Local(ctx context.Context) (Local, error) {
 	return local, nil
 }
 
-// info asks lvmlockd. An lvmlockctl of somebody else at the same moment makes ours fail
-// ("socket error -98"): it is tried again.
 func (r *Reader) info(ctx context.Context) (Local, error) {
+	out, down, err := r.lvmlockctl(ctx, "--info")
+	switch {
+	case err != nil:
+		return Local{}, err
+	case down:
+		return Local{VGs: map[string]LocalVG{}}, nil
+	}
+	return parseInfo(out)
+}
+
+// lvmlockctl asks lvmlockd; down: it does not run, or is not installed. An lvmlockctl of
+// somebody else at the same moment makes ours fail ("socket error -98"): it is tried again.
+func (r *Reader) lvmlockctl(ctx context.Context, args ...string) (out string, down bool, err error) {
 	r.infoTurn.Lock()
 	defer r.infoTurn.Unlock()
 	const tries, pause = 5, 100 * time.Millisecond
 	for try := 1; ; try++ {
-		res, err := r.runner.Run(ctx, run.Cmd{Name: "lvmlockctl", Args: []string{"--info"}})
+		res, err := r.runner.Run(ctx, run.Cmd{Name: "lvmlockctl", Args: args})
 		if err == nil {
-			return parseInfo(string(res.Stdout))
+			return string(res.Stdout), false, nil
 		}
 		var missing *run.NotFoundError
 		if errors.As(err, &missing) || strings.Contains(string(res.Stdout)+string(res.Stderr), "Cannot connect to lvmlockd") {
-			return Local{VGs: map[string]LocalVG{}}, nil
+			return "", true, nil
 		}
 		if try == tries || !strings.Contains(string(res.Stdout), "socket error") {
-			return Local{}, asked("lvmlockctl", res, err)
+			return "", false, asked("lvmlockctl", res, err)
 		}
 		select {
 		case <-ctx.Done():
-			return Local{}, ctx.Err()
+			return "", false, ctx.Err()
 		case <-time.After(pause):
 		}
 	}

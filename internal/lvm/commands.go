@@ -32,6 +32,12 @@ func LockStartCmd(vg string) run.Cmd {
 	return run.Cmd{Name: "vgchange", Args: []string{"--lockstart", vg}, Err: CheckVG(vg)}
 }
 
+// LockStopCmd is the vgchange that stops the lockspace of a VG on this host; LVM refuses
+// while volumes of the VG are active.
+func LockStopCmd(vg string) run.Cmd {
+	return run.Cmd{Name: "vgchange", Args: []string{"--lockstop", vg}, Err: CheckVG(vg)}
+}
+
 // onVolumes names every volume as "vg/lv": a bare VG would mean all of its volumes, and
 // a selection reads every VG under the global lock.
 func onVolumes(action string, names []string) run.Cmd {

@@ -21,6 +21,9 @@ func TestCommandLines(t *testing.T) {
 		"lvchange -asy vg_san/lv1 other/a-b.c+d_e-": lvm.ActivateCmd(model.ModeSH, "vg_san/lv1", "other/a-b.c+d_e-"),
 		"lvchange -an vg_san/lv1 vg_san/lv2":        lvm.DeactivateCmd("vg_san/lv1", "vg_san/lv2"),
 		"vgchange --lockstart vg_san":               lvm.LockStartCmd("vg_san"),
+		"vgchange --lockstop vg_san":                lvm.LockStopCmd("vg_san"),
+
+		"dmsetup wipe_table --noflush --nolockfs vg_san-lv--1": lvm.CutOffCmd("vg_san", "lv-1"),
 	}
 	for want, cmd := range tests {
 		require.NoError(t, cmd.Err)

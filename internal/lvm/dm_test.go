@@ -96,3 +96,39 @@ func TestOpenCounts(t *testing.T) {
 	_, err := lvm.New(f, "/sys").OpenCounts(context.Background())
 	require.ErrorContains(t, err, "cannot run dmsetup")
 }
+
+func TestTable(t *testing.T) {
+	tests := map[string]struct {
+		out  string
+		want lvm.Table
+		err  bool
+	}{
+		"linear":   {out: "0 65536 linear 8:16 2048\n", want: lvm.Table{"linear"}},
+		"segments": {out: "0 65536 linear 8:16 2048\n65536 8192 striped 2 128 8:16 0 8:32 0\n", want: lvm.Table{"linear", "striped"}},
+		"error":    {out: "0 65536 error \n", want: lvm.Table{"error"}},
+		"none":     {out: "\n", want: nil},
+		"named":    {out: "vg-lv: 0 65536 linear 8:16 2048\n", err: true},
+		"garbage":  {out: "what?\n", err: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := runtest.New(t)
+			f.ExpectLine("dmsetup table vg-lv").Stdout(tt.out)
+			table, err := lvm.New(f, "/sys").Table(context.Background(), "vg-lv")
+			if tt.err {
+				require.ErrorContains(t, err, "cannot understand the answer of dmsetup table")
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, table)
+		})
+	}
+	f := runtest.New(t)
+	f.ExpectLine("dmsetup table vg-lv").Exit(1).Stderr("Device does not exist.\nCommand failed.\n")
+	_, err := lvm.New(f, "/sys").Table(context.Background(), "vg-lv")
+	require.Error(t, err)
+
+	assert.True(t, lvm.Table{"error", "error"}.All(lvm.TargetError))
+	assert.False(t, lvm.Table{"error", "linear"}.All(lvm.TargetError))
+	assert.False(t, lvm.Table(nil).All(lvm.TargetLinear), "no table is none of these")
+}

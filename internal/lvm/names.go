@@ -105,3 +105,6 @@ const lockVolume = "lvmlock"
 func MapperName(vg, lv string) string {
 	return strings.ReplaceAll(vg, "-", "--") + "-" + strings.ReplaceAll(lv, "-", "--")
 }
+
+// LeaseMapperName is the device-mapper name of the volume that holds a VG's leases.
+func LeaseMapperName(vg string) string { return MapperName(vg, lockVolume) }

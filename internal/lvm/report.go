@@ -23,6 +23,7 @@ type report struct {
 	Report []struct {
 		VG []row `json:"vg"`
 		LV []row `json:"lv"`
+		PV []row `json:"pv"`
 	} `json:"report"`
 }
 

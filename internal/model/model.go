@@ -219,6 +219,7 @@ func (a Actual) Is(want LockMode) bool {
 type Holder struct {
 	HostID int
 	Host   string // sanlock's our_host_name, or "" where none was set
+	Twin   bool   // another host of the lockspace has the same name
 	Mode   LockMode
 	Gen    int64     // sanlock generation under which the lease was taken
 	State  HostState // of that host now
@@ -226,10 +227,14 @@ type Holder struct {
 	Self   bool      // this host
 }
 
-// Label is the holder's name in messages.
+// Label is the holder's name in messages. That of a twin is nobody's: a host could not be
+// called by it.
 func (h Holder) Label() string {
-	if h.Host == "" {
+	switch {
+	case h.Host == "":
 		return fmt.Sprintf("host_id %d", h.HostID)
+	case h.Twin:
+		return fmt.Sprintf("%s (host_id %d)", h.Host, h.HostID)
 	}
 	return h.Host
 }

@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // Each calls fn for every host of names, at most [peers] parallel at the same time, each
@@ -10,6 +11,11 @@ import (
 // has an entry for every name; nil where fn succeeded. A host that was not begun when ctx
 // ended has the error of ctx.
 func (p *Peers) Each(ctx context.Context, names []string, fn func(ctx context.Context, name string) error) map[string]error {
+	return p.EachWithin(ctx, p.Config().CallTimeout, names, fn)
+}
+
+// EachWithin is Each with another deadline for each host.
+func (p *Peers) EachWithin(ctx context.Context, limit time.Duration, names []string, fn func(ctx context.Context, name string) error) map[string]error {
 	cfg := p.Config()
 	turns := make(chan struct{}, max(1, cfg.Parallel))
 	results := make(map[string]error, len(names))
@@ -18,7 +24,7 @@ func (p *Peers) Each(ctx context.Context, names []string, fn func(ctx context.Co
 	for _, name := range names {
 		all.Go(func() {
 			err := turn(ctx, turns, func() error {
-				ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
+				ctx, cancel := context.WithTimeout(ctx, limit)
 				defer cancel()
 				return fn(ctx, name)
 			})

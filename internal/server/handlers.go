@@ -31,6 +31,14 @@ func (s *Server) volumes(r *http.Request) (any, error) {
 
 func (s *Server) guests(r *http.Request) (any, error) { return s.Engine.ListGuests(r.Context()) }
 
+func (s *Server) handoff(r *http.Request) (any, error) {
+	guest := r.URL.Query().Get("guest")
+	if guest == "" {
+		return nil, api.NewError(api.KindBadRequest, "no guest is named: ?guest=NAME or UUID")
+	}
+	return s.Engine.Handoff(r.Context(), guest)
+}
+
 func (s *Server) hooks(r *http.Request) (any, error) {
 	limit, err := number(r, "limit", defaultLimit, maxLimit)
 	if err != nil {

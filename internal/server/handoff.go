@@ -14,6 +14,7 @@ type Handoff interface {
 	Writers(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
 	Named(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
+	HandoffSides(ctx context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error)
 	Notice(peer string, n api.PeerNotice)
 }
 
@@ -29,6 +30,7 @@ func (s *Server) handoffRoutes() []route {
 		{"POST " + api.RoutePeerWriters, AccessPeer, asked(h.Writers)},
 		{"POST " + api.RoutePeerNamed, AccessPeer, asked(h.Named)},
 		{"POST " + api.RoutePeerGuest, AccessPeer, asked(h.GuestState)},
+		{"POST " + api.RoutePeerHandoff, AccessPeer, asked(h.HandoffSides)},
 		{"POST " + api.RoutePeerNotice, AccessPeer, asked(func(_ context.Context, peer string, n api.PeerNotice) (struct{}, error) {
 			h.Notice(peer, n)
 			return struct{}{}, nil

@@ -22,6 +22,7 @@ type Engine interface {
 	Status(context.Context) api.Status
 	Volumes(ctx context.Context, vg string) ([]api.Volume, error)
 	ListGuests(context.Context) ([]api.Guest, error)
+	Handoff(ctx context.Context, guest string) (api.GuestHandoff, error)
 	Activate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
 	Deactivate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
 }
@@ -49,6 +50,8 @@ type Options struct {
 	PeerConns func(host string, open int)
 	// Handoff answers other hosts; nil: none is answered.
 	Handoff Handoff
+	// Checker runs the checks; nil: there are none.
+	Checker Checker
 	Log     *slog.Logger
 }
 
@@ -99,6 +102,7 @@ func New(o Options) *Server {
 		{"GET " + api.RouteStatus, AccessRead, s.status},
 		{"GET " + api.RouteVolumes, AccessRead, s.volumes},
 		{"GET " + api.RouteGuests, AccessRead, s.guests},
+		{"GET " + api.RouteHandoff, AccessRead, s.handoff},
 		{"GET " + api.RouteCommands, AccessRead, s.commands},
 		{"GET " + api.RouteCommand, AccessRead, s.command},
 		{"POST " + api.RouteCommands, AccessWrite, s.runCommand},
@@ -111,7 +115,7 @@ func New(o Options) *Server {
 		{"POST " + api.RouteActivate, AccessWrite, s.activate},
 		{"POST " + api.RouteDeactivate, AccessWrite, s.deactivate},
 	}
-	for _, r := range slices.Concat(routes, s.handoffRoutes(), s.peerCommandRoutes()) {
+	for _, r := range slices.Concat(routes, s.handoffRoutes(), s.peerCommandRoutes(), s.checkRoutes()) {
 		s.mux.HandleFunc(r.pattern, s.guard(r.access, r.handle))
 	}
 	s.mux.HandleFunc("/", s.guard(AccessAny, func(r *http.Request) (any, error) {

@@ -40,6 +40,10 @@ func (f *fakeEngine) Volumes(_ context.Context, vg string) ([]api.Volume, error)
 	return nil, api.NewError(api.KindOutOfScope, "not ours: "+vg)
 }
 func (f *fakeEngine) ListGuests(context.Context) ([]api.Guest, error) { return []api.Guest{}, nil }
+func (*fakeEngine) Handoff(_ context.Context, guest string) (api.GuestHandoff, error) {
+	return api.GuestHandoff{Guest: guest, Migrations: []api.Migration{}}, nil
+}
+
 func (f *fakeEngine) Activate(_ context.Context, r api.VolumeRequest, by string) (api.Command, error) {
 	f.asked = append(f.asked, "activate "+r.Volume+" "+by)
 	return api.Command{ID: 7}, nil
@@ -115,6 +119,8 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/v1/status", "", 200, `"waiting":2`},
 		{"GET", "/v1/volumes?vg=vg0", "", 404, `"kind":"out_of_scope","message":"not ours: vg0"`},
 		{"GET", "/v1/guests", "", 200, `[]`},
+		{"GET", "/v1/handoff?guest=a%20b", "", 200, `{"guest":"a b"`},
+		{"GET", "/v1/handoff", "", 400, "no guest is named"},
 		{"GET", "/v1/commands/12", "", 200, `"id":12`},
 		{"GET", "/v1/commands/12?fresh=1", "", 200, `"why":"asked"`},
 		{"GET", "/v1/commands?since=yesterday", "", 400, "is not a time such as"},

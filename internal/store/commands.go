@@ -42,9 +42,15 @@ type OpenCommand struct {
 	Targets  []model.Volume
 }
 
-// Begin writes an intent, and the holds it serves, in one transaction.
+// Begin writes an intent, and the holds it serves, in one transaction, and syncs it. One
+// without targets is a request that changes nothing by itself: its sync is that of the first
+// intent it leads to.
 func (s *Store) Begin(ctx context.Context, in Intent, holds HoldChange) (id int64, err error) {
-	err = s.write(ctx, func(tx *sql.Tx) error {
+	when := atOnce
+	if len(in.Targets) == 0 {
+		when = soon
+	}
+	err = s.transact(ctx, when, func(tx *sql.Tx) error {
 		if err := changeHolds(ctx, tx, holds); err != nil {
 			return err
 		}
@@ -54,9 +60,9 @@ func (s *Store) Begin(ctx context.Context, in Intent, holds HoldChange) (id int6
 	return id, err
 }
 
-// Running records the process that runs a command.
+// Running records the process that runs a command. After a power failure there is none.
 func (s *Store) Running(ctx context.Context, id int64, pid int, start uint64) error {
-	return s.write(ctx, func(tx *sql.Tx) error {
+	return s.transact(ctx, soon, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `UPDATE command SET state = ?, changed_ms = ?, pid = ?, pid_start = ? WHERE id = ?`,
 			model.StateProcessing, s.opts.Now().UnixMilli(), pid, int64(start), id) //nolint:gosec // clock ticks since boot fit
 		return err
@@ -65,7 +71,7 @@ func (s *Store) Running(ctx context.Context, id int64, pid int, start uint64) er
 
 // Finish writes a command's result, and what it means for the holds, in one transaction.
 func (s *Store) Finish(ctx context.Context, id int64, r Result, holds HoldChange) error {
-	return s.write(ctx, func(tx *sql.Tx) error {
+	return s.transact(ctx, beforeVerdict, func(tx *sql.Tx) error {
 		if err := changeHolds(ctx, tx, holds); err != nil {
 			return err
 		}
@@ -78,9 +84,16 @@ func insertCommand(ctx context.Context, tx *sql.Tx, in Intent, now time.Time) (i
 	if err != nil {
 		return 0, err
 	}
+	if len(in.Targets) == 0 {
+		return id, nil
+	}
+	insert, err := tx.PrepareContext(ctx, `INSERT OR IGNORE INTO command_target (command, vg_uuid, lv_uuid, name) VALUES (?, ?, ?, ?)`)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = insert.Close() }()
 	for _, v := range in.Targets {
-		if _, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO command_target (command, vg_uuid, lv_uuid, name) VALUES (?, ?, ?, ?)`,
-			id, v.ID.VG, v.ID.LV, v.Name()); err != nil {
+		if _, err := insert.ExecContext(ctx, id, v.ID.VG, v.ID.LV, v.Name()); err != nil {
 			return 0, err
 		}
 	}

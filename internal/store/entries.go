@@ -107,17 +107,6 @@ func (s *Store) LastSequence(ctx context.Context, origin string) (last int64, er
 	return last, err
 }
 
-// Summary counts the entries that are not both ended and acknowledged by state; of those that
-// have ended the count is under their state.
-func (s *Store) Summary(ctx context.Context) (map[model.CommandState]int, error) {
-	tasks, err := s.Tasks(ctx)
-	counts := map[model.CommandState]int{}
-	for _, t := range tasks {
-		counts[t.State]++
-	}
-	return counts, err
-}
-
 // Disconnectable returns the running commands of this host that shall be cancelled when their
 // origin is lost.
 func (s *Store) Disconnectable(ctx context.Context) (all []Entry, err error) {

@@ -11,6 +11,8 @@ import (
 type HoldChange struct {
 	Put    []model.Hold // inserted or replaced
 	Delete []model.Hold // by owner and volume
+	// Steps of live migrations that come with it.
+	Steps []model.HandoffStep
 }
 
 // Holds returns every hold, of this boot and of earlier ones.
@@ -40,7 +42,7 @@ func (s *Store) Holds(ctx context.Context) ([]model.Hold, error) {
 
 // ChangeHolds applies a change in one transaction.
 func (s *Store) ChangeHolds(ctx context.Context, change HoldChange) error {
-	return s.write(ctx, func(tx *sql.Tx) error { return changeHolds(ctx, tx, change) })
+	return s.transact(ctx, beforeVerdict, func(tx *sql.Tx) error { return changeHolds(ctx, tx, change) })
 }
 
 // ReplaceHolds makes the table equal to all, after a time without a database.
@@ -54,19 +56,31 @@ func (s *Store) ReplaceHolds(ctx context.Context, all []model.Hold) error {
 }
 
 func changeHolds(ctx context.Context, tx *sql.Tx, change HoldChange) error {
-	for _, h := range change.Delete {
-		if _, err := tx.ExecContext(ctx, `DELETE FROM hold WHERE owner = ? AND vg_uuid = ? AND lv_uuid = ?`,
-			h.Owner, h.Volume.VG, h.Volume.LV); err != nil {
+	if len(change.Delete) > 0 {
+		remove, err := tx.PrepareContext(ctx, `DELETE FROM hold WHERE owner = ? AND vg_uuid = ? AND lv_uuid = ?`)
+		if err != nil {
 			return err
 		}
-	}
-	for _, h := range change.Put {
-		if _, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO hold (owner, vg_uuid, lv_uuid, lock_lv, guest, name, role, mode, phase,
-			boot_id, libvirtd_pid, libvirtd_start, answered_ms, seen, since_ms, grant_id, peer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			h.Owner, h.Volume.VG, h.Volume.LV, h.LockLV, h.Guest, h.Name, h.Role, h.Mode, h.Phase,
-			h.BootID, h.Attempt.LibvirtdPID, int64(h.Attempt.LibvirtdStart), h.Attempt.AnsweredMillis, h.Attempt.Seen, h.Since, h.Grant.ID, h.Grant.Peer); err != nil { //nolint:gosec // clock ticks since boot fit
-			return err
+		defer func() { _ = remove.Close() }()
+		for _, h := range change.Delete {
+			if _, err := remove.ExecContext(ctx, h.Owner, h.Volume.VG, h.Volume.LV); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	if len(change.Put) > 0 {
+		put, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO hold (owner, vg_uuid, lv_uuid, lock_lv, guest, name, role, mode, phase,
+			boot_id, libvirtd_pid, libvirtd_start, answered_ms, seen, since_ms, grant_id, peer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = put.Close() }()
+		for _, h := range change.Put {
+			if _, err := put.ExecContext(ctx, h.Owner, h.Volume.VG, h.Volume.LV, h.LockLV, h.Guest, h.Name, h.Role, h.Mode, h.Phase,
+				h.BootID, h.Attempt.LibvirtdPID, int64(h.Attempt.LibvirtdStart), h.Attempt.AnsweredMillis, h.Attempt.Seen, h.Since, h.Grant.ID, h.Grant.Peer); err != nil { //nolint:gosec // clock ticks since boot fit
+				return err
+			}
+		}
+	}
+	return addSteps(ctx, tx, change.Steps)
 }

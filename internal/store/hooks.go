@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strings"
 	"time"
 
@@ -34,9 +35,10 @@ type Query struct {
 	Duration time.Duration
 }
 
-// AddHookCall writes that a call has come in, before anything is done for it.
+// AddHookCall writes that a call has come in, before anything is done for it. The first
+// intent syncs it too.
 func (s *Store) AddHookCall(ctx context.Context, c api.HookCall) (id int64, err error) {
-	err = s.write(ctx, func(tx *sql.Tx) error {
+	err = s.transact(ctx, soon, func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, `INSERT INTO hook_call (guest, uuid, op, sub_op, extra, boot_id, uptime_ms,
 			libvirtd_pid, libvirtd_start, spooled, received_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 			text(c.Guest), text(c.UUID), text(c.Op), text(c.SubOp), text(c.Extra), c.Stamp.BootID, c.Stamp.UptimeMillis,
@@ -51,9 +53,9 @@ func (s *Store) AddHookCall(ctx context.Context, c api.HookCall) (id int64, err 
 }
 
 // FinishHookCall writes how a call ended, what was looked at on its behalf, and what the
-// verdict means for the holds.
+// verdict means for the holds. It syncs where something was changed for the call.
 func (s *Store) FinishHookCall(ctx context.Context, id int64, v HookVerdict, queries []Query, holds HoldChange) error {
-	return s.write(ctx, func(tx *sql.Tx) error {
+	return s.transact(ctx, s.verdict(), func(tx *sql.Tx) error {
 		if err := changeHolds(ctx, tx, holds); err != nil {
 			return err
 		}
@@ -71,7 +73,7 @@ func (s *Store) AddQueries(ctx context.Context, queries []Query) error {
 	if len(queries) == 0 {
 		return nil
 	}
-	return s.write(ctx, func(tx *sql.Tx) error { return addQueries(ctx, tx, queries) })
+	return s.transact(ctx, soon, func(tx *sql.Tx) error { return addQueries(ctx, tx, queries) })
 }
 
 // InterruptHookCalls closes the calls that an earlier daemon left running.
@@ -111,8 +113,8 @@ func (s *Store) HookCalls(ctx context.Context, limit int, guest string) ([]api.H
 }
 
 // Prune removes rows that ended before a time, a bounded number at once so that no hook
-// waits for it. What has not ended, or is not acknowledged, stays. It reports whether there
-// may be more.
+// waits for it. What has not ended, or is not acknowledged, stays. Then it gives free pages
+// back. It reports whether there may be more.
 func (s *Store) Prune(ctx context.Context, before time.Time) (more bool, err error) {
 	const batch = 500
 	err = s.write(ctx, func(tx *sql.Tx) error {
@@ -120,6 +122,7 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (more bool, err err
 			`DELETE FROM command WHERE id IN (SELECT id FROM command WHERE created_ms < ?1 AND finished_ms < ?1
 				AND state IN ('COMPLETED', 'FAILED', 'RECONCILED') AND acknowledged = 1 LIMIT ?2)`,
 			`DELETE FROM hook_call WHERE id IN (SELECT id FROM hook_call WHERE received_ms < ?1 AND verdict <> 'running' LIMIT ?2)`,
+			`DELETE FROM handoff_step WHERE id IN (SELECT id FROM handoff_step WHERE at_ms < ?1 LIMIT ?2)`,
 		} {
 			res, err := tx.ExecContext(ctx, q, before.UnixMilli(), batch)
 			if err != nil {
@@ -132,6 +135,36 @@ func (s *Store) Prune(ctx context.Context, before time.Time) (more bool, err err
 			more = more || n == batch
 		}
 		return nil
+	})
+	if err != nil || more {
+		return more, err
+	}
+	return s.shrink(ctx)
+}
+
+// shrink gives a bounded number of free pages back to the disk; some are kept for what is
+// written next.
+func (s *Store) shrink(ctx context.Context) (more bool, err error) {
+	const atOnce, keep = 128, 1024 // pages of 4 KiB
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		var free, all int64
+		if err := tx.QueryRowContext(ctx, `SELECT (SELECT * FROM pragma_freelist_count), (SELECT * FROM pragma_page_count)`).Scan(&free, &all); err != nil {
+			return err
+		}
+		surplus := free - keep - all/10
+		if surplus <= 0 {
+			return nil
+		}
+		more = surplus > atOnce
+		// It frees a page with each row that is read.
+		rows, err := tx.QueryContext(ctx, fmt.Sprintf(`PRAGMA incremental_vacuum(%d)`, min(surplus, atOnce)))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() { // see above
+		}
+		return rows.Err()
 	})
 	return more, err
 }

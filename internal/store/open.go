@@ -14,9 +14,11 @@ import (
 )
 
 // Connection settings: WAL so that readers never wait, FULL so that an intent is on disk
-// before its effect, IMMEDIATE so that a transaction that will write queues at its start.
+// before its effect, IMMEDIATE so that a transaction that will write queues at its start. The
+// few statements there are stay prepared. Pages that become free are given back little by
+// little (Store.shrink), never by a VACUUM that everybody would wait for.
 const (
-	writerParams = "_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_foreign_keys=on&_txlock=immediate&_stmt_cache_size=64"
+	writerParams = "_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_foreign_keys=on&_txlock=immediate&_stmt_cache_size=64&_auto_vacuum=incremental"
 	readerParams = "mode=ro&_query_only=on&_busy_timeout=5000&_stmt_cache_size=16"
 	readers      = 4
 )

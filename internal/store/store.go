@@ -41,7 +41,10 @@ type Store struct {
 
 // pools are one writer, so that writes queue in the process rather than in SQLite, and
 // readers that never wait for it (WAL).
-type pools struct{ writer, reader *sql.DB }
+type pools struct {
+	writer, reader *sql.DB
+	unsynced       unsynced
+}
 
 // New makes a store without touching the disk.
 func New(opts Options) *Store {
@@ -63,15 +66,7 @@ func (s *Store) Open(ctx context.Context) error {
 
 // Health is nil while the database can be written; it really writes.
 func (s *Store) Health(ctx context.Context) error {
-	return s.write(ctx, func(tx *sql.Tx) error {
-		// Rewrites the header page with the value it has: fails where a write would.
-		var v int
-		if err := tx.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&v); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, fmt.Sprintf(`PRAGMA user_version = %d`, v))
-		return err
-	})
+	return s.write(ctx, touch(ctx))
 }
 
 // Close checkpoints and closes the database.
@@ -112,24 +107,10 @@ func (s *Store) Generation() int {
 	return s.generation
 }
 
-// write runs fn in one transaction on the writer. Every failure is api.KindDatabase.
+// write runs fn in one transaction that is on the disk when write returns. Every failure is
+// api.KindDatabase.
 func (s *Store) write(ctx context.Context, fn func(*sql.Tx) error) error {
-	p, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	tx, err := p.writer.BeginTx(ctx, nil)
-	if err != nil {
-		return s.failed(err)
-	}
-	defer func() { _ = tx.Rollback() }() // no-op after Commit
-	if err := fn(tx); err != nil {
-		return s.failed(err)
-	}
-	if err := tx.Commit(); err != nil {
-		return s.failed(err)
-	}
-	return nil
+	return s.transact(ctx, atOnce, fn)
 }
 
 // read runs fn on a reader connection.

@@ -60,7 +60,7 @@ func (rtnetlink) subscribe(done <-chan struct{}) (<-chan change, error) {
 // linkChange: a link has gone when it was removed, set down, or has lost its carrier
 // (netdevice(7), IFF_RUNNING).
 func linkChange(u netlink.LinkUpdate) change {
-	return change{link: int(u.Index), gone: u.Header.Type == unix.RTM_DELLINK || u.IfInfomsg.Flags&unix.IFF_UP == 0 || u.IfInfomsg.Flags&unix.IFF_RUNNING == 0}
+	return change{link: int(u.Index), gone: u.Header.Type == unix.RTM_DELLINK || u.Flags&unix.IFF_UP == 0 || u.Flags&unix.IFF_RUNNING == 0}
 }
 
 func addrChange(u netlink.AddrUpdate) change {

@@ -50,11 +50,30 @@ _virtlvm() {
 		case "$path $word" in
 		*' --host' | *' --socket' | *' --timeout') value=$word ;;
 		' status') path='status' ;;
+		' check') path='check' ;;
 		' volumes') path='volumes' ;;
 		' guests') path='guests' ;;
+		' guest') path='guest' ;;
+		'guest migrate') path='guest/migrate' ;;
+		'guest/migrate --bandwidth' | 'guest/migrate --uri' | 'guest/migrate --deadline' | 'guest/migrate --on-disconnect') value=$word ;;
+		'guest handoff') path='guest/handoff' ;;
+		' volume') path='volume' ;;
+		'volume copy') path='volume/copy' ;;
+		'volume/copy --format' | 'volume/copy --to-format' | 'volume/copy --bandwidth' | 'volume/copy --deadline' | 'volume/copy --on-disconnect') value=$word ;;
+		'volume move') path='volume/move' ;;
+		'volume/move --to-vg' | 'volume/move --name' | 'volume/move --bandwidth' | 'volume/move --deadline' | 'volume/move --on-disconnect') value=$word ;;
 		' commands') path='commands' ;;
-		'commands --limit') value=$word ;;
+		'commands --limit' | 'commands --state' | 'commands --since') value=$word ;;
 		' command') path='command' ;;
+		'command watch') path='command/watch' ;;
+		'command cancel') path='command/cancel' ;;
+		'command/cancel --why') value=$word ;;
+		'command resolve') path='command/resolve' ;;
+		'command/resolve --as' | 'command/resolve --why') value=$word ;;
+		'command run') path='command/run' ;;
+		'command/run --deadline' | 'command/run --on-disconnect') value=$word ;;
+		' events') path='events' ;;
+		'events --after' | 'events --limit') value=$word ;;
 		' hooks') path='hooks' ;;
 		'hooks --limit' | 'hooks --guest') value=$word ;;
 		' activate') path='activate' ;;
@@ -76,12 +95,21 @@ _virtlvm() {
 	if [[ -n $value ]]; then
 		case $value in
 		--socket) kind='file' ;;
+		--to-vg) kind='group' ;;
 		--guest) kind='guest' ;;
 		esac
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
-		commands) candidates+=' --limit' ;;
+		check) candidates+=' --cluster --quiet --fix --yes' ;;
+		guest/migrate) candidates+=' --persistent --undefine-source --auto-converge --bandwidth --uri --deadline --on-disconnect --detach' ;;
+		volume/copy) candidates+=' --format --to-format --overwrite --shared --bandwidth --deadline --on-disconnect --detach' ;;
+		volume/move) candidates+=' --to-vg --name --bandwidth --deadline --on-disconnect --detach' ;;
+		commands) candidates+=' --limit --state --since' ;;
+		command/cancel) candidates+=' --why' ;;
+		command/resolve) candidates+=' --as --why' ;;
+		command/run) candidates+=' --deadline --on-disconnect --detach' ;;
+		events) candidates+=' --follow --after --limit' ;;
 		hooks) candidates+=' --limit --guest' ;;
 		activate) candidates+=' --shared' ;;
 		relay) candidates+=' --peer' ;;
@@ -89,12 +117,18 @@ _virtlvm() {
 	else
 		case "$path $count" in
 		'volumes 0') kind='group' ;;
+		'guest/migrate 0') kind='guest' ;;
+		'guest/handoff 0') kind='guest' ;;
+		'guest 0') candidates='migrate handoff' ;;
+		'volume/move 0') kind='volume' ;;
+		'volume 0') candidates='copy move' ;;
+		'command 0') candidates='watch cancel resolve run' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status volumes guests commands command hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status check volumes guests guest volume commands command events hooks activate deactivate peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then

@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"virtlvm/test/san"
 )
@@ -54,22 +53,30 @@ func (b *bench) unmanagedGuests(ctx context.Context) error {
 		return err
 	}
 	var bash costs
-	total, _, err := b.rounds(ctx, none, b.plan.unmanaged, 0.5, func(ctx context.Context) error {
-		took, err := b.a.hook(ctx, b.plainHook(), none, "prepare", "begin", "-")
+	processes := b.bareProcesses()
+	total, _, err := b.rounds(ctx, none, b.plan.unmanaged, 0.8, func(ctx context.Context) error {
+		took, err := b.bashHook(ctx, b.a, none, "prepare", "begin", "-")
 		bash = append(bash, took)
+		for _, p := range processes {
+			err = errors.Join(err, p.run(ctx))
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	b.times("hook_unmanaged", total.wall(), 5, 95)
-	b.times("bash_unmanaged", bash.wall(), 0, 95)
-	b.value("hook_unmanaged_ratio", total.wall().ratio(bash.wall()), "x", 0)
-	b.value("hook_unmanaged_cpu_ms", total.cpu().mean(), "ms", 0)
-	b.value("bash_unmanaged_cpu_ms", bash.cpu().mean(), "ms", 0)
-	if err := b.processes(ctx); err != nil {
-		return err
+	for _, p := range processes {
+		b.times(p.name, p.took[1:].wall(), 0)
+		b.value(p.name+"_cpu_ms", p.took[1:].cpu().mean(), "ms", 0)
 	}
+	empty := processes[1].took[1:]
+	b.times("hook_unmanaged", total.wall(), 5, 95)
+	b.times("bash_unmanaged", bash[1:].wall(), 0, 95)
+	b.value("hook_unmanaged_ratio", total.wall().ratio(bash[1:].wall()), "x", 0)
+	b.value("hook_unmanaged_cpu_ms", total.cpu().mean(), "ms", 0)
+	b.value("bash_unmanaged_cpu_ms", bash[1:].cpu().mean(), "ms", 0)
+	b.times("hook_unmanaged_beyond_empty_go", total.minus(empty).wall(), 0)
+	b.value("hook_unmanaged_per_empty_go_ratio", total.wall().ratio(empty.wall()), "x", 0)
 	total, tools, err := b.rounds(ctx, local, b.plan.managed, 0.5, nil)
 	if err != nil {
 		return err
@@ -85,34 +92,6 @@ func (b *bench) guestOnFiles() (*guest, error) {
 	return b.newGuest("files", 1, disk("file", "/images/disk.raw", 0))
 }
 
-// processes tells how much of a hook call is the start and end of a process here: of the
-// hook where it only says its usage, of the shell, and of a program that does nothing.
-func (b *bench) processes(ctx context.Context) error {
-	for _, p := range []struct {
-		name string
-		argv []string
-	}{
-		{"hook_process", []string{b.program("hook/qemu")}},
-		{"bash_process", []string{"/bin/bash", "-c", ":"}},
-		{"true_process", []string{"/bin/true"}},
-	} {
-		var all costs
-		over := b.plan.enough(b.plan.unmanaged, 0.1)
-		for i := 0; !over(i); i++ {
-			cmd := exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
-			began := time.Now()
-			err := cmd.Run() // the hook's exit code is 2
-			if cmd.ProcessState == nil {
-				return fmt.Errorf("cannot run %s: %w", p.argv, err)
-			}
-			all = append(all, costOf(time.Since(began), cmd.ProcessState))
-		}
-		b.times(p.name, all.wall(), 0)
-		b.value(p.name+"_cpu_ms", all.cpu().mean(), "ms", 0)
-	}
-	return nil
-}
-
 // rounds calls our hook on host a for the start and the end of a guest, again and again,
 // and then other, which may be nil. It returns what the start took, and what the tools
 // took that were run for it. The first round is not counted, it warms up.
@@ -126,6 +105,7 @@ func (b *bench) rounds(ctx context.Context, g *guest, n int, share float64, othe
 		}
 		if err == nil && i == 0 {
 			lines, err = b.a.ranFor(ctx)
+			b.ran = len(lines)
 		}
 		if err == nil {
 			_, err = b.endHook(ctx, b.a, g)
@@ -198,6 +178,7 @@ type comparison struct {
 	total, tools         costs // our hook
 	bashTotal, bashTools costs
 	least                costs // one lvchange of all volumes
+	ran, bashRan         int   // programs of LVM that each has run
 }
 
 // sideBySide runs both hooks for a guest in each round.
@@ -210,7 +191,9 @@ func (b *bench) sideBySide(ctx context.Context, g *guest) (comparison, error) {
 	var c comparison
 	var err error
 	c.total, c.tools, err = b.rounds(ctx, g, b.plan.managed, 1, func(ctx context.Context) error {
-		took, err := b.a.hook(ctx, b.plainHook(), g, "prepare", "begin", "-")
+		before := b.a.programs()
+		took, err := b.bashHook(ctx, b.a, g, "prepare", "begin", "-")
+		c.bashRan = since(before, b.a.programs())
 		if err == nil {
 			err = b.a.isOn(g)
 		}
@@ -225,12 +208,14 @@ func (b *bench) sideBySide(ctx context.Context, g *guest) (comparison, error) {
 			return err
 		}
 		least, err := b.alone(ctx, once, g)
+		c.ran = b.ran
 		c.bashTotal, c.bashTools, c.least = append(c.bashTotal, took), append(c.bashTools, tools), append(c.least, least)
 		return err
 	})
 	if err != nil {
 		return c, err
 	}
+	c.ran = b.ran
 	c.bashTotal, c.bashTools, c.least = c.bashTotal[1:], c.bashTools[1:], c.least[1:]
 	return c, nil
 }
@@ -241,6 +226,8 @@ func (b *bench) compared(name string, binding bool, c comparison) {
 	if binding {
 		most, ratio = 25, 0.25
 	}
+	b.value("hook_"+name+"_programs", float64(c.ran), "", 0)
+	b.value("bash_"+name+"_programs", float64(c.bashRan), "", 0)
 	overhead, bashOverhead := c.total.minus(c.tools), c.bashTotal.minus(c.bashTools)
 	beyond, bashBeyond := c.total.minus(c.least).wall(), c.bashTotal.minus(c.least).wall()
 	b.times("lvchange_"+name, c.least.wall(), 0)
@@ -256,5 +243,5 @@ func (b *bench) compared(name string, binding bool, c comparison) {
 	b.value("bash_"+name+"_overhead_cpu_ms", bashOverhead.cpu().mean(), "ms", 0)
 	b.times("hook_"+name+"_beyond", beyond, 0)
 	b.times("bash_"+name+"_beyond", bashBeyond, 0)
-	b.value("hook_"+name+"_beyond_ratio", beyond.ratio(bashBeyond), "x", 0)
+	b.value("hook_"+name+"_beyond_ratio", beyond.ratio(bashBeyond), "x", ratio)
 }

@@ -200,7 +200,7 @@ func (b *bench) largeJournal(ctx context.Context) error {
 		b.value(name+c.name+"_ratio", full.wall().ratio(empty.wall()), "x", 1.2)
 		b.value(name+c.name+"_cpu_ratio", full.cpu().mean()/empty.cpu().mean(), "x", 0)
 	}
-	if err := b.list(ctx, name); err != nil {
+	if err := errors.Join(b.list(ctx, name), b.listThrough(ctx, name)); err != nil {
 		return err
 	}
 	mib, err := large.rss()

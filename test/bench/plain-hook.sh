@@ -1,10 +1,14 @@
 #!/bin/bash
 # The hook to compare with, as an administrator would write it: a starting guest gets each of
-# its block disks exclusively. One lvchange per disk; nothing is looked at before or after,
-# nothing is undone, nothing is kept.
+# its block disks exclusively, and one that has ended gives them up. One lvchange per disk;
+# nothing is looked at before or after, nothing is undone, nothing is kept.
 set -u
 
-[ "$2" = prepare ] || exit 0
+case $2 in
+prepare) action=-aey ;;
+release) action=-an ;;
+*) exit 0 ;;
+esac
 
 # Both print the devices of the disks, each on a line, xmllint as dev="DEVICE".
 if [ "$PLAIN_HOOK_READER" = xmllint ]; then
@@ -15,5 +19,5 @@ fi
 for device in $devices; do
 	device=${device#dev=\"}
 	device=${device%\"}
-	lvchange -aey "${device#/dev/}" || exit 1
+	lvchange "$action" "${device#/dev/}" || exit 1
 done

@@ -65,7 +65,7 @@ func newStage(ctx context.Context) (s *stage, err error) {
 		return s, fmt.Errorf("cannot make a folder: %w", err)
 	}
 	s.programs = filepath.Join(s.disk, "build")
-	if err = s.make(ctx, "build", "fakes"); err != nil {
+	if err = errors.Join(s.make(ctx, "build", "fakes"), s.buildEmpty(ctx)); err != nil {
 		return s, err
 	}
 	dir := filepath.Join(s.memory, "san")
@@ -122,14 +122,15 @@ func (s *stage) newHost(name string) (*host, error) {
 		return nil, err
 	}
 	h := &host{san: sh, dir: sh.Dir(), tools: filepath.Join(sh.Dir(), "bin")}
-	for _, dir := range []string{h.tools, h.path("run"), h.path("images")} {
+	for _, dir := range []string{h.tools, h.path("run"), h.path("images"), h.path("ran")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("cannot make host %s: %w", name, err)
 		}
 	}
 	// virtlvmd gives the tools it runs no environment of ours.
 	for _, tool := range san.Tools() {
-		script := fmt.Sprintf("#!/bin/sh\nexport SAN_DIR='%s' SAN_HOST='%s'\nexec '%s' %s \"$@\"\n", s.san.Dir(), name, s.program("sanfake"), tool)
+		script := fmt.Sprintf("#!/bin/sh\nexport SAN_DIR='%s' SAN_HOST='%s'\necho >>'%s'\nexec '%s' %s \"$@\"\n",
+			s.san.Dir(), name, h.counter(tool), s.program("sanfake"), tool)
 		if err := os.WriteFile(filepath.Join(h.tools, tool), []byte(script), 0o755); err != nil {
 			return nil, fmt.Errorf("cannot make host %s: %w", name, err)
 		}
@@ -159,12 +160,18 @@ dev = "%[1]s/dev"
 tools = ["%[1]s/bin"]
 break_glass = "%[1]s/break-glass"
 socket_group = ""
-`, h.dir, h.state)
+
+[peers]
+hosts = { %[3]s = "unix://%[4]s/run/peer.sock" }
+`, h.dir, h.state, other(h.san.Name()), filepath.Join(filepath.Dir(h.dir), other(h.san.Name())))
 	if err := os.WriteFile(h.path("virtlvm.toml"), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("cannot configure %s: %w", h.san.Name(), err)
 	}
 	return nil
 }
+
+// other is the name of the other host.
+func other(name string) string { return map[string]string{"kvm-a": "kvm-b", "kvm-b": "kvm-a"}[name] }
 
 func (h *host) path(name string) string { return filepath.Join(h.dir, name) }
 

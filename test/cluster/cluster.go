@@ -40,8 +40,10 @@ type Cluster struct {
 	SAN   *san.SAN
 	Hosts map[string]*Host
 	// Cut says whether a call between two hosts is lost; nil: none is.
-	Cut  func(from, to, path string) bool
-	skew atomic.Int64 // nanoseconds that the clock runs ahead
+	Cut func(from, to, path string) bool
+	// Tamper changes what a host answers another; nil: nothing is.
+	Tamper func(path string, answer any) (any, error)
+	skew   atomic.Int64 // nanoseconds that the clock runs ahead
 }
 
 // Host is one host: its libvirt, and its daemon's engine while that runs.
@@ -62,14 +64,18 @@ type Host struct {
 	// test can end it half-way.
 	mortal mortal
 	// orphan is a command of an earlier daemon that still runs, nil when there is none.
-	orphan func() []string
-	glass  atomic.Bool
-	mu     sync.Mutex
-	engine *activation.Manager // nil: the daemon is down
-	store  *store.Store
-	stop   context.CancelFunc
-	done   chan struct{}
-	spool  []api.HookCall
+	orphan   func() []string
+	glass    atomic.Bool
+	others   func() []string // the hosts it knows
+	isolate  atomic.Bool
+	skew     time.Duration // of the daemon's clock; set while it is down
+	programs programs      // those that the daemon has run
+	mu       sync.Mutex
+	engine   *activation.Manager // nil: the daemon is down
+	store    *store.Store
+	stop     context.CancelFunc
+	done     chan struct{}
+	spool    []api.HookCall
 }
 
 // New makes a cluster with the shared VG vg_san, the plain VG vg_plain and running
@@ -114,6 +120,7 @@ func (c *Cluster) Advance(d time.Duration) { c.skew.Add(int64(d)) }
 
 func (c *Cluster) newHost(name string) *Host {
 	h := &Host{Name: name, c: c, boot: 1, log: &lockedBuffer{}, timeout: 2 * time.Second, orphan: func() []string { return nil }, scope: func(string) bool { return true }}
+	h.others = func() []string { return []string{"another"} }
 	var err error
 	h.LVM, err = c.SAN.Host(name)
 	require.NoError(c.T, err)
@@ -139,15 +146,15 @@ func (h *Host) StartDaemon() {
 	require.Nil(t, h.engine, "the daemon of %s runs", h.Name)
 	state := filepath.Join(h.dir, "state")
 	require.NoError(t, os.MkdirAll(state, 0o750))
-	h.store = store.New(store.Options{Path: filepath.Join(state, "virtlvm.db"), Now: h.c.Now})
-	runner, journal := h.LVM.Runner(), activation.Journal(h.store)
+	h.store = store.New(store.Options{Path: filepath.Join(state, "virtlvm.db"), Now: h.now})
+	runner, journal := h.programs.noting(h.LVM.Runner()), activation.Journal(h.store)
 	if h.mortal != nil {
 		runner, journal = h.mortal.runner(runner), h.mortal.journal(journal)
 	}
-	looks := activation.Recorder{Runner: runner, Now: h.c.Now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
+	looks := activation.Recorder{Runner: runner, Now: h.now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
 	observer := guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc"))
 	m := activation.New(activation.Deps{
-		Journal: journal, Peers: peers{h},
+		Journal: journal, Peers: peers{h}, OtherHosts: func(context.Context) []string { return h.others() },
 		LVM:    lvm.New(looks, h.LVM.SysDir()),
 		Leases: lease.New(looks, "/dev", h.uptime),
 		Guests: observer,
@@ -160,7 +167,7 @@ func (h *Host) StartDaemon() {
 		},
 		Runner: runner,
 		Log:    slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Host:   h.Name, BootID: h.bootID(), Now: h.c.Now, Uptime: h.uptime,
+		Host:   h.Name, BootID: h.bootID(), Now: h.now, Uptime: h.uptime,
 		// The libvirtd of a test is the test's own process, its LVM commands run in it.
 		Alive: func(pid int, _ uint64) bool {
 			return pid == os.Getpid() || pid == orphanPID && h.orphan() != nil
@@ -174,7 +181,7 @@ func (h *Host) StartDaemon() {
 		Settings: func() activation.Settings {
 			return activation.Settings{
 				Scope: h.scope, CommandTimeout: h.timeout, LockstartRetry: 50 * time.Millisecond,
-				JournalKeep: time.Hour, BreakGlass: h.glass.Load,
+				JournalKeep: time.Hour, BreakGlass: h.glass.Load, IsolateLeftovers: h.isolate.Load(),
 			}
 		},
 	})
@@ -214,12 +221,21 @@ func (h *Host) Engine() *activation.Manager {
 	return h.engine
 }
 
+// running is the engine, nil while the daemon is down.
+func (h *Host) running() *activation.Manager {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.engine
+}
+
 // Store of the running daemon.
 func (h *Host) Store() *store.Store {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.store
 }
+
+func (h *Host) now() time.Time { return h.c.Now().Add(h.skew) }
 
 func (h *Host) bootID() string { return fmt.Sprintf("%s-boot-%d", h.Name, h.boot) }
 

@@ -354,3 +354,52 @@ func TestLendRefusesWithoutAMigration(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, answer.Migrating)
 }
+
+// The connection between the libvirtds breaks between the switch and its confirmation: libvirt
+// lets the guest run on both hosts. Nobody gets it alone, and both hosts say so.
+func TestGuestRunsTwice(t *testing.T) {
+	c, a, b := two(t)
+	err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: failAt(fakevirt.StepSwitched, fakevirt.ErrReplyLost)})
+	require.Error(t, err)
+	alarm := func(h *Host, other string) bool {
+		h.Engine().Kick()
+		s := h.Engine().Status(ctx)
+		return len(s.Problems) == 1 && s.Problems[0] == "ALARM: guest vm1 runs here and on "+other+" at once, and both write to its volumes: "+
+			"run 'virsh destroy vm1' on one of the two hosts now, and check its file systems" &&
+			len(s.Pending) == 1 && s.Pending[0].Reason == "held shared by "+other+"; taken exclusively when that ends"
+	}
+	require.Eventually(t, func() bool { return alarm(a, "kvm-b") && alarm(b, "kvm-a") }, time.Minute, 20*time.Millisecond,
+		"%v %v", a.Engine().Status(ctx), b.Engine().Status(ctx))
+	for range 20 {
+		a.Engine().Kick()
+		b.Engine().Kick()
+		assert.Equal(t, "sh sh", a.Mode("vm1")+" "+b.Mode("vm1"), "nobody has it alone")
+		time.Sleep(10 * time.Millisecond)
+	}
+	g, err := b.Engine().ListGuests(ctx)
+	require.NoError(t, err)
+	require.Len(t, g, 1)
+
+	// It is seen anew after a restart, and when the other host cannot be asked it is not forgotten.
+	a.StopDaemon()
+	a.StartDaemon()
+	require.Eventually(t, func() bool { return alarm(a, "kvm-b") }, time.Minute, 20*time.Millisecond)
+	c.Cut = func(string, string, string) bool { return true }
+	c.Advance(61 * time.Second)
+	require.Eventually(t, func() bool {
+		a.Engine().Kick()
+		p := a.Engine().Status(ctx).Problems
+		return len(p) == 1 && p[0] == "guest vm1 runs here, and kvm-b, which shares its volumes, cannot be asked whether it runs there too: kvm-b cannot be reached"
+	}, time.Minute, 20*time.Millisecond, "%v", a.Engine().Status(ctx).Problems)
+	c.Cut = nil
+
+	require.NoError(t, b.Virt.Destroy(ctx, "vm1"))
+	ends(t, b, "un")
+	ends(t, a, "ex")
+	for _, h := range []*Host{a, b} {
+		require.Eventually(t, func() bool {
+			h.Engine().Kick()
+			return len(h.Engine().Status(ctx).Problems) == 0
+		}, time.Minute, 20*time.Millisecond, "%v", h.Engine().Status(ctx).Problems)
+	}
+}

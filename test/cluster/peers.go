@@ -26,6 +26,9 @@ func (p peers) Call(ctx context.Context, host, path string, in, out any) error {
 		return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd on %s cannot be reached", host))
 	}
 	answer, err := dispatch(ctx, m, p.from.Name, path, in)
+	if err == nil && p.from.c.Tamper != nil {
+		answer, err = p.from.c.Tamper(path, answer)
+	}
 	if err != nil {
 		return api.NewError(api.KindOf(err), err.Error())
 	}
@@ -43,6 +46,7 @@ type engine interface {
 	Writers(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
 	Named(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
+	HandoffSides(ctx context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error)
 	Notice(peer string, n api.PeerNotice)
 }
 
@@ -58,6 +62,8 @@ func dispatch(ctx context.Context, m engine, from, path string, in any) (any, er
 		return m.Named(ctx, from, in.(api.WritersQuery))
 	case api.RoutePeerGuest:
 		return m.GuestState(ctx, from, in.(api.GuestQuery))
+	case api.RoutePeerHandoff:
+		return m.HandoffSides(ctx, from, in.(api.HandoffQuery))
 	case api.RoutePeerNotice:
 		m.Notice(from, in.(api.PeerNotice))
 		return struct{}{}, nil

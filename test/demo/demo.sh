@@ -1,5 +1,6 @@
 #!/bin/bash
-# demo.sh [BUILD] - two hosts share a SAN, and a guest's volume changes hands.
+# demo.sh [BUILD] - two hosts share a SAN, and a guest's volume changes hands: by stop and
+# start, in live migrations, and when a host dies.
 #
 # The hook, virtlvmd and virtlvm are the real ones, from BUILD (default build). The fakes
 # beside them stand in for libvirt with QEMU (test/fakevirt) and for LVM, lvmlockd and
@@ -23,6 +24,7 @@ its disk is the volume vg_san/vm1. After each step comes the lock table, read fr
 
 Real:       the libvirt hook, virtlvmd on each host, virtlvm
 Simulated:  virsh and QEMU, the LVM and sanlock tools, the SAN: all in $work
+            The daemons reach each other without ssh. A host counts as dead after 12 s.
 END
 
 headline "1. vm1 starts on kvm-a: its volume is activated exclusively there"
@@ -83,7 +85,53 @@ exits 0
 says "Domain 'vm1' started"
 runs_on kvm-b
 
-headline "8. And stops there"
+headline "8. It moves to kvm-a while it runs: shared only while memory moves"
+on kvm-b virtlvm guests
+exits 0
+says "yes"
+on kvm-b virsh migrate --live vm1 qemu+ssh://kvm-a/system
+exits 0
+says "| begun vg_san/vm1: kvm-b ex"
+says "| migrate hook vg_san/vm1: kvm-a sh, kvm-b sh"
+says "| performing vg_san/vm1: kvm-a sh, kvm-b sh"
+comes_to_run_on kvm-a
+on kvm-a virtlvm guest handoff vm1
+exits 0
+says "vm1 from kvm-b to kvm-a: done"
+says "source kvm-b"
+says "exclusive"
+
+headline "9. A migration back is aborted while memory moves: kvm-a has the volume alone again"
+fate performing abort
+on kvm-a virsh migrate --live vm1 qemu+ssh://kvm-b/system
+exits 1
+says "operation aborted: migration out: canceled by client"
+says "| performing vg_san/vm1: kvm-a sh, kvm-b sh"
+comes_to_run_on kvm-a
+on kvm-a virtlvm guest handoff vm1
+exits 0
+says "vm1 from kvm-a to kvm-b: failed, the source has its volumes back"
+says "taken back"
+
+headline "10. In the next one kvm-a loses its power just after the switch: vm1 goes on on kvm-b"
+fate switched crash kvm-a
+on kvm-a virsh migrate --live vm1 qemu+ssh://kvm-b/system
+exits 1
+says "| switched vg_san/vm1: kvm-a sh, kvm-b sh"
+is_down kvm-a
+lock_table
+says "vg_san/vm1 kvm-b sh live"
+on kvm-b virsh list
+says "vm1 running"
+soon 9 on kvm-b virtlvm status
+says "PENDING"
+says "vg_san/vm1 vm1 ex sh"
+
+headline "11. When sanlock has declared kvm-a dead, kvm-b has the volume alone"
+comes_to_run_on kvm-b
+soon 0 on kvm-b virtlvm status
+
+headline "12. And vm1 stops there"
 on kvm-b virsh destroy vm1
 exits 0
 says "Domain 'vm1' destroyed"

@@ -121,7 +121,8 @@ func TestDemo(t *testing.T) {
 			assert.Equal(t, 0, s.code, "%s%s", s.out, s.err)
 			assert.Empty(t, s.err)
 			assert.Contains(t, s.out, "demo: all steps went as told")
-			assert.Equal(t, 8, strings.Count(s.out, "    | VOLUME "), "the lock table after each step")
+			assert.Equal(t, 12, strings.Count(s.out, "    | VOLUME "), "the lock table after each step")
+			assert.Equal(t, 3, strings.Count(s.out, "    | performing     vg_san/vm1: kvm-a sh, kvm-b sh\n"), "and on the way")
 			for line := range strings.Lines(s.out) {
 				assert.LessOrEqual(t, len(line), 100, line)
 			}
@@ -153,6 +154,10 @@ func defects(t *testing.T, programs string) {
 			hook, `case $0 in *kvm-b*) echo "virtlvm: cannot start vm1" >&2; exit 1;; esac; exec "$REAL" "$@"`,
 			"FAILED at \"2. On kvm-b the same guest is refused, and the message says why\":\n" +
 				"'cannot start vm1: vg_san/vm1 is held exclusively by kvm-a;' was expected in the output\n",
+		},
+		"a hook that lets migrations pass": {
+			hook, `[ "$2" != migrate ] || exec cat >/dev/null; exec "$REAL" "$@"`,
+			"FAILED at \"8. It moves to kvm-a while it runs: shared only while memory moves\":\nexit code 0 was expected, not 1\n",
 		},
 		"a daemon that ends at once": {
 			daemon, "echo no >&2; exit 1",

@@ -17,10 +17,14 @@ build_stage() {
 	mkdir "$work/bin"
 	# Copies, so that a build going on beside this does not change a program under us.
 	flock "$1/.demo.lock" cp "$1"/{virtlvm,virtlvmd,hook/qemu,sanfake,fakevirt} "$work/bin/"
-	"$work/bin/sanfake" init "$work/san" "${hosts[@]}"
+	# sanlock would need a minute and more to declare a host dead.
+	"$work/bin/sanfake" init -expiry 12s "$work/san" "${hosts[@]}"
 	"$work/bin/sanfake" install "$work/tools"
 	export SAN_DIR=$work/san
+	mkdir "$work/peers"
+	export FAKEVIRT_PEERS=$work/peers FAKEVIRT_STEP=$work/step
 	local host lv
+	write_step
 	for lv in vm1 vm2; do
 		"$work/bin/sanfake" lv "vg_san/$lv" linear 64
 	done
@@ -32,7 +36,7 @@ build_stage() {
 
 # build_host HOST fills the host's folder, which is a root file system in little.
 build_host() {
-	local host=$1 root=$work/san/hosts/$1 tool
+	local host=$1 root=$work/san/hosts/$1 tool other virsh
 	mkdir -p "$root"/{bin,run,state,etc/libvirt/hooks}
 	cp "$work/bin/qemu" "$root/etc/libvirt/hooks/qemu"
 	cat >"$root/virtlvm.toml" <<-END
@@ -47,15 +51,28 @@ build_host() {
 		tools = ["$root/bin"]
 		break_glass = "$root/etc/break-glass"
 		socket_group = ""
+		[peers]
+		discover = false
 	END
+	# Hosts reach each other by ssh; here they share a machine.
+	{
+		printf 'hosts = {'
+		for other in "${hosts[@]}"; do
+			[ "$other" = "$host" ] || printf ' %s = "unix://%s"' "$other" "$work/san/hosts/$other/run/peer.sock"
+		done
+		printf ' }\n'
+	} >>"$root/virtlvm.toml"
 	# virtlvmd gives the tools that it runs no environment of ours.
 	for tool in "$work"/tools/*; do
 		script "$root/bin/${tool##*/}" "SAN_DIR='$SAN_DIR' SAN_HOST='$host'" "$tool"
 	done
-	script "$root/bin/virsh" "FAKEVIRT_DIR='$root' FAKEVIRT_HOST='$host'
-		FAKEVIRT_HOOK='$root/etc/libvirt/hooks/qemu'
-		VIRTLVM_HOOK_SOCKET='$root/run/virtlvm.sock' VIRTLVM_HOOK_SPOOL='$root/state/spool'
-		VIRTLVM_HOOK_SETTINGS='$root/run/hook.json' VIRTLVM_HOOK_BREAK_GLASS='$root/etc/break-glass'" "$work/bin/fakevirt"
+	virsh=(
+		FAKEVIRT_DIR="$root" FAKEVIRT_HOST="$host" FAKEVIRT_HOOK="$root/etc/libvirt/hooks/qemu"
+		VIRTLVM_HOOK_SOCKET="$root/run/virtlvm.sock" VIRTLVM_HOOK_SPOOL="$root/state/spool"
+		VIRTLVM_HOOK_SETTINGS="$root/run/hook.json" VIRTLVM_HOOK_BREAK_GLASS="$root/etc/break-glass"
+	)
+	script "$root/bin/virsh" "${virsh[*]}" "$work/bin/fakevirt"
+	printf '%s\n' "${virsh[@]}" >"$work/peers/$host" # for the virsh of the other hosts
 	script "$root/bin/virtlvm" "VIRTLVM_SOCKET='$root/run/virtlvm.sock'" "$work/bin/virtlvm"
 	chmod +x "$root"/bin/*
 	cat >"$root/vm1.xml" <<-END
@@ -81,6 +98,32 @@ script() {
 	printf '#!/bin/sh\nexport %s\nexec %s "$@"\n' "${2//$'\n'/ }" "$3" >"$1"
 }
 
+# write_step makes what virsh runs after each step of a migration: it shows who has locked
+# vm1, and lets happen what the file `fate` says: STEP abort, or STEP crash HOST.
+write_step() {
+	cat >"$work/step" <<-END
+		#!/bin/bash
+		[ "\$1" != "done" ] || exit 0 # the table follows
+		holders=\$('$work/bin/sanfake' locks | sed -n 's|^vg_san/vm1 *\\([^ ]*\\) *\\([^ ]*\\) .*|\\1 \\2|p' | paste -sd,)
+		printf '    | %-14s vg_san/vm1: %s\n' "\$1" "\${holders//,/, }"
+		read -r step what host 2>/dev/null <'$work/fate' || exit 0
+		[ "\$step" = "\$1" ] || exit 0
+		case \$what in
+		abort) exit 1 ;;
+		crash)
+			root=$work/san/hosts/\$host
+			kill -9 "\$(<"$work/\$host.pid")"
+			kill -9 "\$(sed -n "s/^<domstatus .* pid='\([0-9]*\)'.*/\1/p" "\$root/run/libvirt/qemu/vm1.xml")"
+			SAN_HOST=\$host '$work/bin/sanfake' crash
+			rm -rf "\$root/run/libvirt/qemu"
+			exit 2
+			;;
+		esac
+	END
+	chmod +x "$work/step"
+	: >"$work/fate"
+}
+
 # start_daemon HOST starts virtlvmd and waits until all is well. It ends with this script
 # even where that is killed.
 start_daemon() {
@@ -88,6 +131,7 @@ start_daemon() {
 	VIRTLVM_HOST_NAME=$host setpriv --pdeathsig KILL \
 		"$work/bin/virtlvmd" -config "$root/virtlvm.toml" >>"$work/$host.log" 2>&1 &
 	daemon[$host]=$!
+	echo $! >"$work/$host.pid"
 	for ((tries = 0; tries < 100; tries++)); do
 		! timeout 5 "$root/bin/virtlvm" status >"$work/out" 2>&1 || return 0
 		kill -0 "${daemon[$host]}" 2>/dev/null || break
@@ -110,9 +154,24 @@ on() {
 	# In the background, so that a signal to this script does not wait for it.
 	timeout 40 "$work/san/hosts/$host/bin/$1" "${@:2}" >"$work/out" 2>&1 &
 	code=0
-	wait $! || code=$?
+	wait $! 2>/dev/null || code=$? # bash would tell there of a daemon that was killed
 	output=$(<"$work/out")
 	[ -z "$output" ] || fold -s -w "$width" <<<"$output" | sed 's/ *$//'
+}
+
+# soon CODE on HOST COMMAND... is `on` once the command ends so: what it asks for may take a
+# moment to be noticed.
+soon() {
+	local want=$1 host=$3 tries
+	shift 3
+	for ((tries = 0; tries < 100; tries++)); do
+		code=0
+		timeout 40 "$work/san/hosts/$host/bin/$1" "${@:2}" >"$work/out" 2>&1 || code=$?
+		[ "$code" != "$want" ] || break
+		sleep 0.1
+	done
+	on "$host" "$@"
+	exits "$want"
 }
 
 # exits CODE checks how the last command ended.
@@ -148,6 +207,34 @@ runs_on() {
 	done
 }
 
+# comes_to_run_on HOST is runs_on after a while: locks change hands by themselves.
+comes_to_run_on() {
+	local tries
+	for ((tries = 0; tries < 300; tries++)); do
+		[ "$("$work/bin/sanfake" locks | sed -e 1d -e 's/  */ /g')" != "vg_san/vm1 $1 ex live" ] || break
+		sleep 0.1
+	done
+	runs_on "$1"
+}
+
+# fate WORDS lets something happen in the migrations from here on, see write_step.
+fate() {
+	echo "$*" >"$work/fate"
+}
+
+# is_down HOST takes note that a host has lost its power.
+is_down() {
+	local pid=${daemon[$1]}
+	unset "daemon[$1]"
+	! wait "$pid" 2>/dev/null || fail "virtlvmd on $1 was expected to be dead"
+}
+
+# lock_table shows the lock table as it is at this moment.
+lock_table() {
+	output=$("$work/bin/sanfake" locks) || fail "the lock table cannot be read"
+	printf '\n    | %s\n' "${output//$'\n'/$'\n'    | }"
+}
+
 # kill_daemon HOST does to virtlvmd what a defect of its own would.
 kill_daemon() {
 	local pid=${daemon[$1]}
@@ -165,7 +252,7 @@ restart_daemon() {
 # stop_daemons ends them as systemd does.
 stop_daemons() {
 	local host status
-	for host in "${hosts[@]}"; do
+	for host in "${!daemon[@]}"; do
 		kill -TERM "${daemon[$host]}"
 		status=0
 		wait "${daemon[$host]}" || status=$?

@@ -1,18 +1,30 @@
 #!/bin/bash
-# run.sh [SUITE] - runs an end-to-end suite ("smoke" by default) on two emulated KVM hosts.
+# run.sh [SUITE...] - runs end-to-end suites ("smoke" by default) on two emulated KVM hosts.
 #
-# As root on a Debian machine with Go. Makes the guest image when there is none yet, builds
-# and installs virtlvm into a scratch folder, boots the hosts, runs the scenarios and takes
-# everything down, whatever happens. Environment:
+# Suites: smoke, migrate, package, reboot, times, rows, conformance. As root on a Debian machine
+# with Go. Makes the guest image when there is none yet, builds the packages in a scratch
+# folder, boots the hosts, installs the .deb there, runs the scenarios and takes everything
+# down, whatever happens. Environment:
 #   SUITE=trixie|bookworm  Debian release of the hosts
 #   E2E_RUN=REGEX          only scenarios whose name matches
 #   E2E_LOGS=DIR           evidence of failures (default test/e2e/logs)
-#   E2E_TREE=DIR           an installed tree to use in place of `make install`
+#   E2E_PACKAGES=DIR       with old.deb and new.deb, to use in place of `make packages`
+#   E2E_TIMEOUT=DURATION   bound of the whole run, as Go writes it
 #   E2E_HOLD=1             keep the hosts up afterwards until an interrupt
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
-suite=${1:-smoke}
+(($#)) || set -- smoke
+tests=
+for suite; do
+    case $suite in
+    smoke | migrate | package | reboot | rows | times | conformance) tests+=${tests:+|}${suite^} ;;
+    *)
+        echo "run.sh: there is no suite $suite" >&2
+        exit 2
+        ;;
+    esac
+done
 # Only our own folder is ever emptied.
 [ -n "${E2E_LOGS:-}" ] || rm -rf "$here/logs"
 export E2E_LOGS=${E2E_LOGS:-$here/logs}
@@ -59,19 +71,28 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-mkdir "$scratch/run" "$scratch/tree"
+mkdir "$scratch/run"
 export E2E_DIR=$scratch/run
 E2E_IMAGE=$("$here/image/build.sh")
 export E2E_IMAGE
-if [ -z "${E2E_TREE:-}" ]; then
-    E2E_TREE=$scratch/tree
-    make -C "$repo" --no-print-directory install DESTDIR="$E2E_TREE"
+if [ -z "${E2E_PACKAGES:-}" ]; then
+    E2E_PACKAGES=$scratch/packages
+    mkdir "$E2E_PACKAGES"
+    # Two versions, for the upgrade from one to the other.
+    for version in old:VERSION=0.0.1 new:; do
+        make -C "$repo" --no-print-directory packages BUILD="$scratch/build" LINTIAN=true ${version#*:} >"$scratch/make.log" 2>&1 || {
+            cat "$scratch/make.log" >&2
+            exit 1
+        }
+        mv "$scratch"/build/packages/*.deb "$E2E_PACKAGES/${version%%:*}.deb"
+    done
+    rm -rf "$scratch/build"
 fi
-export E2E_TREE
+export E2E_PACKAGES
 go -C "$repo" test -c -tags e2e -o "$scratch/scenarios" ./test/e2e/scenario
 
 # In the background, so that a signal to this script is handled at once.
 cd "$here"
-"$scratch/scenarios" -test.v -test.timeout 25m -test.run "^Test${suite^}\$/(${E2E_RUN:-.})" &
+"$scratch/scenarios" -test.v -test.timeout "${E2E_TIMEOUT:-$((20 * $# + 10))m}" -test.run "^Test($tests)\$/(${E2E_RUN:-.})" &
 pid=$!
 wait "$pid"

@@ -18,6 +18,7 @@ type MigrateOptions struct {
 	CopyStorageAll bool // as if the hosts shared no disks (0x40); nothing is copied here
 	Persistent     bool // the destination gets a definition
 	UndefineSource bool // the source loses its own
+	Unsafe         bool // also where the page cache of the source's host may hold what was written
 	PostCopy       bool // the CPUs switch before the memory has moved
 	P2P, Tunnelled bool // the source's libvirtd drives it, and carries the memory
 	DName          string

@@ -44,6 +44,9 @@ func (m *migration) begin(ctx context.Context) error {
 			return err
 		}
 		refused := m.o.refused(false)
+		if refused == nil {
+			refused = m.o.unsafe(m.out.Domain, h.o.OldQEMU)
+		}
 		if refused == nil && m.o.P2P {
 			refused = m.sameHost()
 		}

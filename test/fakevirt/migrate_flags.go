@@ -1,6 +1,10 @@
 package fakevirt
 
-import "errors"
+import (
+	"errors"
+
+	"libvirt.org/go/libvirtxml"
+)
 
 // Flags of libvirt's API (virDomainMigrateFlags).
 const (
@@ -11,6 +15,7 @@ const (
 	flagUndefineSource = 0x10
 	flagPaused         = 0x20
 	flagNonSharedDisk  = 0x40
+	flagUnsafe         = 0x200
 	flagProtection     = 0x100 // set by the client library, for the source alone
 	flagOffline        = 0x400
 	flagPostCopy       = 0x8000
@@ -21,13 +26,38 @@ func (o MigrateOptions) flags() uint {
 	for flag, set := range map[uint]bool{
 		flagLive: !o.Offline, flagOffline: o.Offline, flagP2P: o.P2P, flagTunnelled: o.Tunnelled,
 		flagPersistDest: o.Persistent, flagUndefineSource: o.UndefineSource, flagPaused: o.Suspend,
-		flagNonSharedDisk: o.CopyStorageAll, flagPostCopy: o.PostCopy, flagProtection: !o.P2P,
+		flagNonSharedDisk: o.CopyStorageAll, flagPostCopy: o.PostCopy, flagUnsafe: o.Unsafe, flagProtection: !o.P2P,
 	} {
 		if set {
 			flags |= flag
 		}
 	}
 	return flags
+}
+
+// unsafe is libvirt's objection to disks that its check for page caches does not like
+// (qemuMigrationSrcIsSafe). Every file is on a local file system here.
+func (o MigrateOptions) unsafe(dom *libvirtxml.Domain, oldQEMU bool) error {
+	if o.Unsafe || o.Offline || o.CopyStorageAll {
+		return nil
+	}
+	for _, d := range disksOf(dom) {
+		if d.Source == nil || d.ReadOnly != nil || d.Device == "cdrom" {
+			continue
+		}
+		cache := ""
+		if d.Driver != nil {
+			cache = d.Driver.Cache
+		}
+		switch {
+		case d.Source.File != nil:
+			return errors.New("Unsafe migration: Migration without shared storage is unsafe") //nolint:staticcheck // libvirt's words
+		case d.Source.Network != nil, d.Shareable != nil, cache == "none", cache == "directsync", !oldQEMU:
+		default:
+			return errors.New("Unsafe migration: Migration may lead to data corruption if disks use cache other than none or directsync") //nolint:staticcheck // libvirt's words
+		}
+	}
+	return nil
 }
 
 // refused is libvirt's objection to options that do not go together.

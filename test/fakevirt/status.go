@@ -27,7 +27,11 @@ type status struct {
 	PID           int
 	Job           string
 	Domain        *libvirtxml.Domain
+	OldQEMU       bool // see Options.OldQEMU
 }
+
+// dropCache is QEMU's ability to forget what is cached of a disk, since 4.0.
+const dropCache = "<flag name='migration-file-drop-cache'/>"
 
 // statusDocument is the file of libvirt 11.3 with a shortened list of capabilities.
 const statusDocument = `<!--
@@ -49,7 +53,7 @@ or other application using the libvirt API.
   <qemuCaps>
     <flag name='kvm'/>
     <flag name='virtio-scsi-pci'/>
-    <flag name='blockdev.nbd.tls-hostname'/>
+%[11]s    <flag name='blockdev.nbd.tls-hostname'/>
     <flag name='virtio-scsi.iothread-mapping'/>
   </qemuCaps>
 %[8]s  <devices>
@@ -61,7 +65,7 @@ or other application using the libvirt API.
   <rememberOwner/>
   <nodename index='1'/>
   <fdset index='0'/>
-  <blockjobs active='%[11]s'/>
+  <blockjobs active='%[12]s'/>
   <agentTimeout>-2</agentTimeout>
 %[10]s</domstatus>
 `
@@ -98,7 +102,11 @@ $1</source>`)
 	domain = "  " + strings.TrimSuffix(strings.ReplaceAll(domain, "\n", "\n  "), "  ")
 	// A comment must not hold "--", whatever the name.
 	comment := strings.ReplaceAll(d.Name, "--", "- -")
-	return fmt.Appendf(nil, statusDocument, comment, s.State, s.Reason, s.PID, id, escape(d.Name), s.PID+7, job, devices, domain, blockJobs)
+	caps := ""
+	if !s.OldQEMU {
+		caps = "    " + dropCache + "\n"
+	}
+	return fmt.Appendf(nil, statusDocument, comment, s.State, s.Reason, s.PID, id, escape(d.Name), s.PID+7, job, devices, domain, caps, blockJobs)
 }
 
 func escape(s string) string {
@@ -110,6 +118,7 @@ func escape(s string) string {
 func (h *Host) statusPath(name string) string { return filepath.Join(h.o.RunDir, name+".xml") }
 
 func (h *Host) writeStatus(s status) error {
+	s.OldQEMU = h.o.OldQEMU
 	err := writeFile(h.statusPath(s.Domain.Name), s.document())
 	if err != nil && h.dead() {
 		return ErrHostGone

@@ -131,8 +131,12 @@ func (s *SAN) link(h *hostState, vg *vgState, l layer, d *device) error {
 			return err
 		}
 	}
+	sectors := strconv.FormatInt(l.lv.Size/512, 10)
+	if err := os.WriteFile(filepath.Join(dir, "sys/block", dm, "size"), []byte(sectors+"\n"), 0o644); err != nil {
+		return err
+	}
 	links := s.links(h.Name, name, d)
-	links[filepath.Join(dir, "dev", dm)] = filepath.Join("../../../luns", vg.Name, l.lv.UUID)
+	links[filepath.Join(dir, "dev", dm)] = dataLink(vg, l.lv)
 	for path, target := range links {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
@@ -142,6 +146,21 @@ func (s *SAN) link(h *hostState, vg *vgState, l layer, d *device) error {
 		}
 	}
 	return nil
+}
+
+// dataLink is where a device node leads: to the data of an LV.
+func dataLink(vg *vgState, lv *lvState) string {
+	return filepath.Join("../../../luns", vg.Name, lv.UUID)
+}
+
+// relink lets a device node lead elsewhere; nowhere is how a device whose table gives
+// errors looks to whoever opens it. (The real one can be opened, and fails then.)
+func (s *SAN) relink(h *hostState, d *device, target string) error {
+	node := filepath.Join(s.hostDir(h.Name), "dev", "dm-"+strconv.Itoa(d.Minor))
+	if err := os.Remove(node); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(target, node)
 }
 
 // links are udev's names of a device; hidden LVs and layers have only some of them.
@@ -177,7 +196,7 @@ func (s *SAN) unlink(h *hostState, name string) error {
 	}
 	delete(h.Devs, name)
 	sys := filepath.Join(dir, "sys/block", dm)
-	for _, path := range []string{"dm/name", "dm/uuid", "dm", ""} {
+	for _, path := range []string{"dm/name", "dm/uuid", "dm", "size", ""} {
 		if err := os.Remove(filepath.Join(sys, path)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

@@ -146,3 +146,34 @@ func FuzzReadQcow2(f *testing.F) {
 		_, _ = readQcow2(strings.NewReader(string(data)))
 	})
 }
+
+// dmsetup wipe_table, also under an open device, and what brings the data back.
+func TestErrorTable(t *testing.T) {
+	l := newLab(t, "lv1")
+	l.ok(l.a, "lvchange -aey vg_san/lv1")
+	require.NoError(t, l.a.Open("vg_san", "lv1", 1))
+	path := filepath.Join(l.a.DevDir(), "vg_san/lv1")
+	readable := func() bool {
+		_, err := os.ReadFile(path)
+		return err == nil
+	}
+	require.Regexp(t, `^0 \d+ linear 8:16 2048\n$`, l.ok(l.a, "dmsetup table vg_san-lv1"))
+	require.True(t, readable())
+	require.Empty(t, l.ok(l.a, "dmsetup wipe_table --noflush --nolockfs vg_san-lv1"))
+	require.Regexp(t, `^0 \d+ error \n$`, l.ok(l.a, "dmsetup table vg_san-lv1"))
+	require.Contains(t, l.ok(l.a, "dmsetup table"), "vg_san-lv1: 0 ")
+	require.False(t, readable())
+	l.ok(l.a, "lvchange -asy vg_san/lv1")
+	require.False(t, readable(), "a conversion does not touch the table")
+	l.fails(l.a, "lvchange -an vg_san/lv1", "Logical volume vg_san/lv1 in use.")
+	l.ok(l.a, "lvchange --refresh vg_san/lv1")
+	require.True(t, readable())
+	l.ok(l.a, "dmsetup wipe_table vg_san-lv1")
+	require.NoError(t, l.a.CloseVolume("vg_san", "lv1", 0))
+	l.ok(l.a, "lvchange -an vg_san/lv1")
+	l.ok(l.a, "lvchange -aey vg_san/lv1")
+	require.True(t, readable(), "made anew")
+	_, stderr, code := l.run(l.a, "dmsetup table vg_san-lv9")
+	require.Equal(t, 1, code)
+	require.Equal(t, "Device does not exist.\nCommand failed.\n", stderr)
+}

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// dmsetup is the part of dmsetup(8) that reads, and remove: it takes a device away under
-// its lock.
+// dmsetup is the part of dmsetup(8) that reads, wipe_table, and remove: it takes a device
+// away under its lock.
 func (c *call) dmsetup() int {
-	o, err := parse(c.args, "columns/c noheadings options/o= separator= force/f uuid/u= sort/O= retry")
+	o, err := parse(c.args, "columns/c noheadings options/o= separator= force/f uuid/u= sort/O= retry noflush nolockfs")
 	if err != nil {
 		fmt.Fprintf(&c.err, "dmsetup: %v\n", err)
 		return 1
@@ -31,8 +31,19 @@ func (c *call) dmsetup() int {
 			}
 			return nil
 		})
+	case "table":
+		err = c.view(func(st *state, hs *hostState) error { code = c.dmTable(st, hs, o.rest[1:]); return nil })
+	case "wipe_table":
+		err = c.update(func(_ *state, hs *hostState) error { code = c.dmWipe(hs, o.rest[1:]); return nil })
 	case "remove":
-		err = c.update(func(_ *state, hs *hostState) error { code = c.dmRemove(hs, o.rest[1:]); return nil })
+		err = c.update(func(_ *state, hs *hostState) error {
+			names := o.rest[1:]
+			if o.has("uuid") {
+				names = []string{deviceOf(hs, o.last("uuid"))}
+			}
+			code = c.dmRemove(hs, names)
+			return nil
+		})
 	default:
 		fmt.Fprintln(&c.err, "Unknown command.")
 		return 1
@@ -41,6 +52,16 @@ func (c *call) dmsetup() int {
 		return c.broken(err)
 	}
 	return code
+}
+
+// deviceOf is the name of the device with a dm uuid, or else the uuid: there is none.
+func deviceOf(hs *hostState, uuid string) string {
+	for name, d := range hs.Devs {
+		if d.UUID == uuid {
+			return name
+		}
+	}
+	return uuid
 }
 
 func deviceNames(hs *hostState) []string {
@@ -121,6 +142,69 @@ func (c *call) dmInfo(hs *hostState, o options) int {
 			fmt.Fprintf(&c.out, "%s%*s", word(i > 0, " "), map[bool]int{true: 1, false: -1}[numbers]*widths[i], v)
 		}
 		fmt.Fprintln(&c.out)
+	}
+	return exitOK
+}
+
+// dmTable prints the live tables. Where one device is asked for its name is left out.
+func (c *call) dmTable(st *state, hs *hostState, asked []string) int {
+	names := asked
+	if len(asked) == 0 {
+		names = deviceNames(hs)
+	}
+	for _, name := range names {
+		d := hs.Devs[name]
+		if d == nil {
+			fmt.Fprintln(&c.err, "Device does not exist.\nCommand failed.")
+			return 1
+		}
+		if len(asked) != 1 {
+			fmt.Fprintf(&c.out, "%s: ", name)
+		}
+		fmt.Fprintln(&c.out, st.tableOf(name, d))
+	}
+	if len(names) == 0 {
+		fmt.Fprintln(&c.out, "No devices found")
+	}
+	return exitOK
+}
+
+// tableOf is the one line of a device's table. All LVs lie on one disk, 8:16.
+func (st *state) tableOf(name string, d *device) string {
+	vg := st.VGs[d.VG]
+	lv := vg.find(d.LV)
+	if lv == nil {
+		lv = vg.LockLV
+	}
+	target := lv.Seg + " ..."
+	switch {
+	case d.Error:
+		target = "error "
+	case name == dmName(d.VG, d.LV) && len(vg.snapshots(lv)) > 0:
+		target = "snapshot-origin 253:0"
+	case lv.Seg == "linear":
+		target = "linear 8:16 2048"
+	case lv.Seg == "striped":
+		target = "striped 2 128 8:16 2048 8:32 2048"
+	}
+	return fmt.Sprintf("0 %d %s", lv.Size/512, target)
+}
+
+// dmWipe loads an error table and makes it the live one, under an open device as well.
+func (c *call) dmWipe(hs *hostState, names []string) int {
+	if len(names) == 0 {
+		return 1
+	}
+	for _, name := range names {
+		d := hs.Devs[name]
+		if d == nil {
+			fmt.Fprintln(&c.err, "Device does not exist.\nCommand failed.")
+			return 1
+		}
+		d.Error = true
+		if err := c.san.relink(hs, d, "error-target"); err != nil {
+			return c.broken(err)
+		}
 	}
 	return exitOK
 }

@@ -43,7 +43,7 @@ func tools() map[string]tool {
 	return map[string]tool{
 		"lvchange": (*call).lvchange, "vgchange": (*call).vgchange, "lvcreate": (*call).lvcreate,
 		"lvremove": (*call).lvremove, "lvresize": (*call).lvresize, "lvextend": (*call).lvresize,
-		"lvreduce": (*call).lvresize, "lvs": (*call).lvs, "vgs": (*call).vgs,
+		"lvreduce": (*call).lvresize, "lvs": (*call).lvs, "vgs": (*call).vgs, "pvs": (*call).pvs, "lvmconfig": (*call).lvmconfig,
 		"lvmlockctl": (*call).lvmlockctl, "sanlock": (*call).sanlock, "dmsetup": (*call).dmsetup,
 		"qemu-img": (*call).qemuImg,
 	}

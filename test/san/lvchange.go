@@ -200,7 +200,10 @@ func (l *lvCall) askSnapshot(yes bool) (code int, asked bool) {
 func (l *lvCall) refresh() int {
 	return l.update(func(_ *state, hs *hostState, vg *vgState, lv *lvState) int {
 		if d := hs.Devs[dmName(vg.Name, lv.Name)]; d != nil {
-			d.ReadOnly = lv.ReadOnly
+			d.ReadOnly, d.Error = lv.ReadOnly, false
+			if err := l.san.relink(hs, d, dataLink(vg, lv)); err != nil {
+				return l.broken(err)
+			}
 		}
 		return exitOK
 	})

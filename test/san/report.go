@@ -16,6 +16,10 @@ const (
 
 // lvs is lvs(8).
 func (c *call) lvs() int {
+	if len(c.args) == 1 && c.args[0] == "--version" {
+		c.say("LVM version:     2.03.%d(2) (2025-02-27)", c.version())
+		return exitOK
+	}
 	return c.report("lv", lvsDefault, lvFields(), []string{"lv_", "vg_", "seg"})
 }
 

@@ -3,6 +3,7 @@ package san
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // lockdPID is the pid that sanlock shows for lvmlockd.
@@ -26,7 +27,12 @@ func (c *call) sanlock() int {
 	case "direct dump":
 		return c.directDump(arg(2))
 	case "client status":
+		if arg(2) == "-D" {
+			return c.clients(c.statusDetails)
+		}
 		return c.clients(c.status)
+	case "client renewal":
+		return c.clients(func(st *state, hs *hostState) { c.renewal(st, hs, strings.TrimPrefix(arg(3), "lvm_")) })
 	case "client gets":
 		hosts := arg(2) == "-h" && arg(3) == "1"
 		return c.clients(func(st *state, hs *hostState) { c.gets(st, hs, hosts) })

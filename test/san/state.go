@@ -29,6 +29,7 @@ type hostState struct {
 	Down     bool
 	// LockdDown and SanlockDown: the daemon does not run.
 	LockdDown, SanlockDown bool
+	Conf                   map[string]string // settings that differ from the usual ones, see Host.Set
 	Spaces                 map[string]*space // started lockspaces by VG
 	Locks                  []*localLock      // LV locks, oldest first
 	Devs                   map[string]*device
@@ -56,6 +57,8 @@ type device struct {
 	VG, LV   string // LV name
 	ReadOnly bool
 	Held     int // opens by other devices or daemons
+	// Error: its table is one of the error target; nothing can be read or written.
+	Error bool
 }
 
 type vgState struct {

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// sanSize is the size of the shared LUN in bytes; the file is sparse.
-const sanSize = 4 << 30
+// luns are the shared LUNs with their sizes in bytes: /dev/vdb, which has the volume group
+// of all scenarios, and /dev/vdc, which is empty. The files are sparse.
+var luns = map[string]int64{"san.raw": 4 << 30, "san2.raw": 1 << 30}
 
 // bootTime bounds the boot of a host up to ssh. Under emulation on a busy machine it
 // takes one to two minutes.
@@ -36,6 +37,9 @@ type Cluster struct {
 type Host struct {
 	Name string // "kvm-a" or "kvm-b"
 	ID   int    // sanlock host id
+
+	// InstallLog is what dpkg printed when virtlvm was installed.
+	InstallLog string
 
 	machine *machine
 	launch  *launcher
@@ -66,13 +70,10 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	san, err := os.Create(filepath.Join(opts.Dir, "san.raw"))
-	if err != nil {
-		return nil, fmt.Errorf("cannot create the shared LUN: %w", err)
-	}
-	defer san.Close()
-	if err := san.Truncate(sanSize); err != nil {
-		return nil, fmt.Errorf("cannot create the shared LUN: %w", err)
+	for name, size := range luns {
+		if err := makeLUN(filepath.Join(opts.Dir, name), size); err != nil {
+			return nil, err
+		}
 	}
 
 	c := &Cluster{opts: opts}
@@ -100,6 +101,17 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	}
 	opts.Log("both hosts are up after %.0f s", time.Since(begin).Seconds())
 	return c, nil
+}
+
+func makeLUN(path string, size int64) error {
+	f, err := os.Create(path)
+	if err == nil {
+		err = errors.Join(f.Truncate(size), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("cannot create a shared LUN: %w", err)
+	}
+	return nil
 }
 
 // Together does several things at the same time and waits for all of them.
@@ -164,6 +176,28 @@ func (h *Host) Kill() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// GoDown runs a command that ends the host in order, such as "systemctl reboot", and waits
+// until its machine has ended; it returns how long that took. The host does not come back
+// by itself: see Boot.
+func (h *Host) GoDown(ctx context.Context, command string) (time.Duration, error) {
+	begin := time.Now()
+	// The connection may end before the command's end is known.
+	if r, err := h.Run(ctx, command); err == nil && r.Exit != 0 && r.Exit != 255 {
+		return 0, fmt.Errorf("%q on %s: %s", command, h.Name, r.Output())
+	}
+	return h.Ended(ctx, begin)
+}
+
+// Ended waits until the host's machine has ended by itself; it returns the time since begin.
+func (h *Host) Ended(ctx context.Context, begin time.Time) (time.Duration, error) {
+	select {
+	case <-h.qemu.done:
+		return time.Since(begin), h.Kill() // what is left is the connection
+	case <-ctx.Done():
+		return 0, fmt.Errorf("%s does not go down: %w", h.Name, context.Cause(ctx))
+	}
 }
 
 // Running reports whether commands can be run on the host: it has booted, and nobody has

@@ -43,7 +43,7 @@ func (m *machine) createDisk(ctx context.Context) error {
 	return nil
 }
 
-// args is QEMU's command line. The LUN is opened by both hosts, so it has no image lock;
+// args is QEMU's command line. The LUNs are opened by both hosts, so they have no image lock;
 // both see each other's writes in this machine's page cache at once. All of it is thrown
 // away in the end, so nothing waits for writes to reach a disk.
 func (m *machine) args() []string {
@@ -51,18 +51,20 @@ func (m *machine) args() []string {
 	if m.accel == "kvm" {
 		accel, cpu = "kvm", "host"
 	}
-	san := filepath.Join(m.dir, "san.raw")
+	san, second := filepath.Join(m.dir, "san.raw"), filepath.Join(m.dir, "san2.raw")
 	return []string{
 		"-name", fmt.Sprintf("virtlvm-e2e-%d", m.id),
 		"-machine", "q35", "-accel", accel, "-cpu", cpu, "-smp", "1", "-m", strconv.Itoa(hostMemory),
 		"-uuid", fmt.Sprintf("0000000%d-e2e0-4000-8000-00000000000%d", m.id, m.id),
 		"-kernel", filepath.Join(m.image, "vmlinuz"), "-initrd", filepath.Join(m.image, "initrd.img"),
 		"-append", fmt.Sprintf("root=/dev/vda rw console=ttyS0 quiet net.ifnames=0 mitigations=off"+
-			" tsc=reliable audit=0 init_on_alloc=0 e2e.host=%d", m.id),
+			" tsc=reliable no_timer_check panic=-1 audit=0 init_on_alloc=0 e2e.host=%d", m.id),
 		"-drive", "file=" + m.path("qcow2") + ",format=qcow2,if=none,id=root,cache=unsafe",
 		"-device", "virtio-blk-pci,drive=root,serial=root",
 		"-drive", "file=" + san + ",format=raw,if=none,id=san,cache=unsafe,file.locking=off",
 		"-device", "virtio-blk-pci,drive=san,share-rw=on,serial=SANLUN1",
+		"-drive", "file=" + second + ",format=raw,if=none,id=san2,cache=unsafe,file.locking=off",
+		"-device", "virtio-blk-pci,drive=san2,share-rw=on,serial=SANLUN2",
 		"-netdev", fmt.Sprintf("user,id=n0,restrict=on,hostfwd=tcp:127.0.0.1:%d-:22", m.ssh),
 		"-device", fmt.Sprintf("virtio-net-pci,netdev=n0,mac=52:54:00:e2:e0:0%d,romfile=", m.id),
 		"-netdev", fmt.Sprintf("socket,id=n1,udp=127.0.0.1:%d,localaddr=127.0.0.1:%d", m.peerNet, m.net),

@@ -22,6 +22,7 @@ var suite struct {
 	ctx     context.Context
 	cluster *cluster.Cluster
 	disks   disks
+	debs    cluster.Debs
 	logs    string
 }
 
@@ -38,7 +39,7 @@ func (d disks) all() []cluster.Volume {
 
 // TestMain boots the cluster once, installs virtlvm and takes everything down at the end,
 // also after an interrupt. Environment: E2E_IMAGE, a folder made by image/build.sh;
-// E2E_TREE, made by `make install DESTDIR=`; E2E_DIR, the run folder, which the caller
+// E2E_PACKAGES, with old.deb and new.deb; E2E_DIR, the run folder, which the caller
 // removes; E2E_LOGS, where evidence of failures goes; E2E_HOLD=1 keeps the cluster up
 // after the scenarios until an interrupt.
 func TestMain(m *testing.M) {
@@ -61,7 +62,7 @@ func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, d-3*time.Minute, errors.New("the suite's time is over"))
 		defer cancel()
 	}
-	suite.ctx, suite.logs = ctx, os.Getenv("E2E_LOGS")
+	suite.ctx, suite.logs, suite.debs = ctx, os.Getenv("E2E_LOGS"), cluster.DebsIn(os.Getenv("E2E_PACKAGES"))
 	begin := time.Now()
 	say := func(format string, args ...any) {
 		fmt.Printf("e2e %4.0fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
@@ -81,11 +82,12 @@ func runSuite(ctx context.Context, m *testing.M) (code int, err error) {
 	// Neither needs the other, and both mostly wait.
 	err = cluster.Together(
 		func() error { return makeDisks(ctx, c) },
-		func() error { return c.Install(ctx, os.Getenv("E2E_TREE")) },
+		func() error { return c.Install(ctx, suite.debs.New) },
 	)
 	if err != nil {
 		return 1, errors.Join(err, collect("setup"))
 	}
+	fmt.Printf("install log of %s:\n%s\n", c.A.Name, c.A.InstallLog)
 	say("%s is shared by both hosts, virtlvm is installed, its hook is called", cluster.VG)
 	code = m.Run()
 	say("scenarios are done")

@@ -10,7 +10,9 @@
 //
 // The options of migrate are virsh's; DESTINATION is qemu+ssh://HOST/system or another
 // URI. What this host's environment is to this host the file HOST in the folder
-// FAKEVIRT_PEERS is to the other: a line NAME=VALUE for each variable.
+// FAKEVIRT_PEERS is to the other: a line NAME=VALUE for each variable. The program
+// FAKEVIRT_STEP, where there is one, is run after each step with its name; exit code 1
+// aborts the migration there, 2 says that a host has lost its power.
 package main
 
 import (
@@ -41,6 +43,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	c := &cli{stdout: stdout}
 	var env map[string]string
 	env, c.hookEnv = environment(environ)
+	c.step = env["FAKEVIRT_STEP"]
 	o := options(env)
 	hook := env["FAKEVIRT_HOOK"]
 	flags := flag.NewFlagSet("fakevirt", flag.ContinueOnError)
@@ -106,6 +109,7 @@ type cli struct {
 	host    *fakevirt.Host
 	hookEnv []string
 	peers   string // folder of the other hosts' environments
+	step    string // program for the steps of a migration; empty: none
 	stdout  io.Writer
 }
 

@@ -140,6 +140,15 @@ func TestMigration(t *testing.T) {
 	ok(" Id   Name   State\n-----------------------\n 2    vm1    paused\n\n", "kvm-b", "list")
 	ok("Domain 'vm1' resumed\n\n", "kvm-b", "resume", "vm1")
 
+	step := filepath.Join(dir, "step")
+	require.NoError(t, os.WriteFile(step, []byte("#!/bin/sh\necho \"after $1\"; [ \"$1\" != performing ]\n"), 0o755))
+	environ["kvm-b"] = append(environ["kvm-b"], "FAKEVIRT_STEP="+step)
+	code, out, errs := virsh("kvm-b", "migrate", "--live", "vm1", "qemu+ssh://kvm-a/system")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "operation aborted: migration out: canceled by client")
+	assert.Equal(t, "after begun\nafter migrate hook\nafter prepare hook\nafter start hook\nafter launched\nafter started hook\nafter performing\n", out)
+	ok(" Id   Name   State\n-----------------------\n 2    vm1    running\n\n", "kvm-b", "list")
+
 	for want, args := range map[string][]string{
 		"same host 00000000":                        {"vm1", "qemu:///system"},
 		"unable to connect to server at 'kvm-c:22'": {"vm1", "qemu+ssh://kvm-c/system"},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -21,7 +22,7 @@ func (c *cli) migrate(ctx context.Context, args []string) error {
 	flags.SetOutput(io.Discard)
 	for name, option := range map[string]*bool{
 		"offline": &o.Offline, "suspend": &o.Suspend, "copy-storage-all": &o.CopyStorageAll, "persistent": &o.Persistent,
-		"undefinesource": &o.UndefineSource, "postcopy": &o.PostCopy, "p2p": &o.P2P, "tunnelled": &o.Tunnelled,
+		"undefinesource": &o.UndefineSource, "postcopy": &o.PostCopy, "unsafe": &o.Unsafe, "p2p": &o.P2P, "tunnelled": &o.Tunnelled,
 	} {
 		flags.BoolVar(option, name, false, "")
 	}
@@ -47,7 +48,25 @@ func (c *cli) migrate(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if c.step != "" {
+		o.Step = func(s fakevirt.Step) error { return c.afterStep(ctx, s) }
+	}
 	return fakevirt.Migrate(ctx, c.host, dst, names[0], o)
+}
+
+// afterStep runs the program for the steps.
+func (c *cli) afterStep(ctx context.Context, s fakevirt.Step) error {
+	cmd := exec.CommandContext(ctx, c.step, string(s))
+	cmd.Stdout = c.stdout
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() == 1:
+		return fakevirt.ErrAborted
+	case errors.As(err, &exit) && exit.ExitCode() == 2:
+		return fakevirt.ErrHostGone
+	}
+	return err
 }
 
 // peer is the host that a connection URI names.

@@ -16,13 +16,20 @@
 // For tests and the demo the places can be moved by environment variables; see System.
 // That opens no door in production: libvirt gives a hook only LC_ALL, PATH, HOME, USER,
 // LOGNAME, TMPDIR, LD_PRELOAD and LD_LIBRARY_PATH (virCommandAddEnvPassCommon).
+//
+// libvirt runs the hook five times in the life of each guest, so what a call costs beyond
+// the start of a Go program is kept small: plain system calls, no goroutine and no decoder
+// where the answer comes at once. See decision 13.
 package hook
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"virtlvm/internal/api"
@@ -39,6 +46,10 @@ const (
 // breakGlassPatience is how long a bypassed call tries to tell virtlvmd about itself.
 const breakGlassPatience = 2 * time.Second
 
+// unheeded is how long a call that can be refused does without a handler for signals, which
+// costs a thread: until then a signal ends the process, and that is a refusal too.
+const unheeded = 20 * time.Millisecond
+
 // Env is what a run of the hook gets from outside.
 type Env struct {
 	Args   []string // without the program's name
@@ -47,8 +58,12 @@ type Env struct {
 	Stderr io.Writer
 	Paths  Paths
 	Parent int // pid of the process that ran the hook
-	// Exit ends the process at once; used where something blocks past the deadline.
+	// Exit ends the process and does not return; used where something blocks.
 	Exit func(code int)
+	// Abort is Exit where even saying how it ends blocks.
+	Abort func(code int)
+	// Signals tells of signals that ask the process to end, from when it is called.
+	Signals func(chan<- os.Signal)
 }
 
 // Paths are the places the hook uses.
@@ -72,9 +87,9 @@ func System() Env {
 	}
 	return Env{
 		Args:   os.Args[1:],
-		Stdin:  os.Stdin,
-		Stdout: os.Stdout,
-		Stderr: os.Stderr,
+		Stdin:  fd(syscall.Stdin),
+		Stdout: fd(syscall.Stdout),
+		Stderr: fd(syscall.Stderr),
 		Paths: Paths{
 			Socket:     place("VIRTLVM_HOOK_SOCKET", api.SocketPath),
 			Spool:      place("VIRTLVM_HOOK_SPOOL", api.SpoolDir),
@@ -84,43 +99,63 @@ func System() Env {
 		},
 		Parent: os.Getppid(),
 		Exit:   os.Exit,
+		Abort:  os.Exit,
+		Signals: func(c chan<- os.Signal) {
+			signal.Notify(c, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+		},
 	}
 }
 
 // Run handles one call of the hook and returns its exit code: 0 allow, 1 refuse, 2 wrong
-// usage (no arguments at all: libvirt always gives four). It returns within the deadline;
-// where even that is held up, by a disk that does not answer, it ends the process.
-// Cancelling ctx, as by a signal, is like the deadline passing.
-func Run(ctx context.Context, env Env) int {
-	call := api.HookCall{Stamp: stamp(env.Paths.Proc, env.Parent)}
+// usage (no arguments at all: libvirt always gives four). It ends within the deadline: what
+// blocks for too long is left behind, and the process ended. A signal is like the deadline
+// passing.
+func Run(env Env) int {
 	if len(env.Args) == 0 {
 		fmt.Fprintln(env.Stderr, "usage: qemu GUEST OPERATION SUBOPERATION EXTRA <DOMAIN-XML; run by libvirt, see virtlvmd(8)")
 		return exitUsage
 	}
-	call.Guest, call.Op, call.SubOp, call.Extra = fourArgs(env.Args)
-
-	held := exitAllow
-	if api.Verdicting(call.Op) {
-		held = exitRefuse
+	r := &run{env: env, held: exitAllow, call: api.HookCall{Stamp: stamp(env.Paths.Proc, env.Parent)}}
+	r.call.Guest, r.call.Op, r.call.SubOp, r.call.Extra = fourArgs(env.Args)
+	if api.Verdicting(r.call.Op) {
+		r.held = exitRefuse
 	}
 	// Until the settings are read the default deadline holds: they may be on a file
 	// system that does not answer.
-	w := newWatchdog(env.Exit, held)
-	defer w.stop()
+	r.watchdog = newWatchdog(env.Abort, r.held)
+	defer r.watchdog.stop()
 	began := time.Now()
-	patience := deadline(env.Paths.Settings)
-	w.reset(time.Until(began.Add(patience)))
+	r.patience = deadline(env.Paths.Settings)
+	r.deadline = began.Add(r.patience)
+	r.watchdog.reset(time.Until(r.deadline))
 
-	r := run{env: env, call: call, patience: patience, deadline: began.Add(patience)}
-	return r.guarded(ctx, w).emit(env, held)
+	defer r.stop()
+	o, err := r.guarded(r.decide)
+	if !r.ended.CompareAndSwap(false, true) {
+		select {} // cut is about to end the process
+	}
+	if err != nil {
+		o = r.failed(err)
+	}
+	return o.emit(env, r.held)
 }
 
-// run is one call with its deadline.
+// run is one call.
 type run struct {
 	env      Env
 	call     api.HookCall
+	held     int           // exit code where something of ours goes wrong
 	patience time.Duration // from the start to the deadline
 	deadline time.Time
+	watchdog *watchdog
+	timers   []*time.Timer
+
+	fail  func(error) outcome // how the call ends without an answer
+	ended atomic.Bool         // how it ends is settled
+
+	mu    sync.Mutex
+	xml   []byte // the domain XML as far as it has come
+	whole bool
 }
 
 // outcome is how the hook ends: its exit code and what it prints.
@@ -131,102 +166,126 @@ type outcome struct {
 }
 
 // guarded turns a defect of ours into the outcome that is safe for the operation.
-func (r run) guarded(ctx context.Context, w *watchdog) (o outcome) {
+func (r *run) guarded(do func() (outcome, error)) (o outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			o = outcome{code: w.expiry(), line: fmt.Sprintf("the hook failed at %s of %s (%v); please report this",
+			o = outcome{code: r.watchdog.expiry(), line: fmt.Sprintf("the hook failed at %s of %s (%v); please report this",
 				label(r.call.Op), label(r.call.Guest), p)}
 		}
 	}()
+	return do()
+}
+
+// failed is the outcome of a call that has no answer.
+func (r *run) failed(why error) outcome {
+	o, _ := r.guarded(func() (outcome, error) { return r.fail(why), nil })
+	return o
+}
+
+// decide makes the outcome; an error means that there is no answer. What it waits for may
+// never come: cut ends the call then.
+func (r *run) decide() (outcome, error) {
 	if !api.Verdicting(r.call.Op) {
-		return r.tell(ctx)
+		// What is kept back is for the spool's disk.
+		r.fail = r.keep
+		r.cutAt(r.before(2, 10*time.Second))
+		r.heed()
+		return r.tell()
 	}
 	if breakGlass(r.env.Paths.BreakGlass) {
-		w.onExpiry(exitAllow)
-		return r.bypass(ctx)
+		r.watchdog.onExpiry(exitAllow)
+		r.fail = r.warn
+		r.cutAt(earlier(r.before(10, time.Second), time.Now().Add(breakGlassPatience)))
+		r.heed()
+		return r.bypass()
 	}
-	return r.ask(ctx)
+	// A little is kept back to print the refusal in.
+	r.fail = r.unanswered
+	r.cutAt(r.before(10, time.Second))
+	r.after(unheeded, r.heed)
+	return r.ask()
 }
 
 // ask waits for the verdict on an operation that libvirt lets us refuse.
-func (r run) ask(ctx context.Context) outcome {
-	// A little is kept back to print the refusal in.
-	ctx, cancel := context.WithDeadline(ctx, r.before(10, time.Second))
-	defer cancel()
-	in := readXML(ctx, r.env.Stdin)
-	if in.err != nil {
-		return r.refuse(in.err.Error())
+func (r *run) ask() (outcome, error) {
+	if err := r.readXML(); err != nil {
+		return r.refuse(err.Error()), nil
 	}
-	r.call.XML, r.call.UUID = in.xml, domainUUID(in.xml)
-	verdict, err := post(ctx, r.env.Paths.Socket, r.call)
+	r.call.XML, r.call.UUID = r.xml, domainUUID(r.xml)
+	verdict, err := post(r.env.Paths.Socket, r.call)
 	if err != nil {
-		return r.refuse(r.explain(err))
+		return outcome{}, err
 	}
 	if !verdict.Allow {
 		if oneLine(verdict.Message) == "" {
-			return r.refuse("virtlvmd refused without a reason; see 'journalctl -u virtlvmd'")
+			return r.refuse("virtlvmd refused without a reason; see 'journalctl -u virtlvmd'"), nil
 		}
-		return outcome{code: exitRefuse, line: verdict.Message}
+		return outcome{code: exitRefuse, line: verdict.Message}, nil
 	}
 	o := outcome{code: exitAllow}
 	if r.call.Op == "migrate" || r.call.Op == "restore" {
 		o.stdout = verdict.XML
 	}
-	return o
+	return o, nil
+}
+
+// unanswered refuses an operation without a verdict.
+func (r *run) unanswered(err error) outcome {
+	r.mu.Lock()
+	whole := r.whole
+	r.mu.Unlock()
+	if !whole {
+		return r.refuse("its domain XML has not come in time")
+	}
+	return r.refuse(r.explain(err))
 }
 
 // tell reports what has happened already, or spools it. It always ends well.
-func (r run) tell(ctx context.Context) outcome {
-	// What is kept back is for the spool's disk.
-	ctx, cancel := context.WithDeadline(ctx, r.before(2, 10*time.Second))
-	defer cancel()
-	in := readXML(ctx, r.env.Stdin)
-	r.call.XML, r.call.UUID = in.xml, domainUUID(in.xml)
-	if in.err != nil {
-		// Half a document is worth its uuid only.
-		r.call.XML = nil
+func (r *run) tell() (outcome, error) {
+	_, err := post(r.env.Paths.Socket, r.event())
+	return outcome{code: exitAllow}, err
+}
+
+// event reads the domain XML of an event. Half a document is worth its uuid only.
+func (r *run) event() api.HookCall {
+	call := r.call
+	if r.readXML() == nil {
+		call.XML = r.xml
 	}
-	_, err := post(ctx, r.env.Paths.Socket, r.call)
-	if err == nil {
-		return outcome{code: exitAllow}
-	}
-	if spoolErr := spool.Write(r.env.Paths.Spool, r.call); spoolErr != nil {
+	call.UUID = domainUUID(r.xml)
+	return call
+}
+
+// keep spools an event that virtlvmd did not take.
+func (r *run) keep(err error) outcome {
+	event := r.call
+	r.mu.Lock()
+	event.UUID = domainUUID(r.xml)
+	r.mu.Unlock()
+	if spoolErr := spool.Write(r.env.Paths.Spool, event); spoolErr != nil {
 		return outcome{code: exitAllow, line: fmt.Sprintf(
 			"%s of %s is lost: %s; and %v; virtlvmd will notice by looking",
-			label(r.call.Op), label(r.call.Guest), cause(err), spoolErr)}
+			label(event.Op), label(event.Guest), cause(err), spoolErr)}
 	}
 	return outcome{code: exitAllow}
 }
 
 // bypass allows the operation while break-glass is on.
-func (r run) bypass(ctx context.Context) outcome {
-	ctx, cancel := context.WithDeadline(ctx, earlier(r.before(10, time.Second), time.Now().Add(breakGlassPatience)))
-	defer cancel()
-	in := readXML(ctx, r.env.Stdin)
-	if in.err == nil {
-		r.call.XML = in.xml
-	}
-	r.call.UUID = domainUUID(in.xml)
-	r.call.Bypassed = true
-	told := "virtlvmd was told"
-	if _, err := post(ctx, r.env.Paths.Socket, r.call); err != nil {
-		told = "virtlvmd could not be told: " + cause(err)
-	}
+func (r *run) bypass() (outcome, error) {
+	call := r.event()
+	call.Bypassed = true
+	_, err := post(r.env.Paths.Socket, call)
+	return r.unprotected("virtlvmd was told"), err
+}
+
+func (r *run) warn(err error) outcome {
+	return r.unprotected("virtlvmd could not be told: " + cause(err))
+}
+
+func (r *run) unprotected(told string) outcome {
 	return outcome{code: exitAllow, line: fmt.Sprintf(
 		"warning: %s of %s goes on UNPROTECTED because %s exists (%s)",
 		label(r.call.Op), label(r.call.Guest), r.env.Paths.BreakGlass, told)}
-}
-
-// before is a time ahead of the deadline by a part of what is left, at most limit.
-func (r run) before(part int, limit time.Duration) time.Time {
-	return r.deadline.Add(-min(time.Until(r.deadline)/time.Duration(part), limit))
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // fourArgs takes libvirt's four arguments; missing ones are "-", as libvirt writes them.

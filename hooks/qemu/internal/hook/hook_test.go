@@ -2,7 +2,6 @@ package hook
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -60,7 +60,8 @@ func newBench(t *testing.T) *bench {
 		Parent: os.Getppid(),
 		// On a busy machine a disk can take longer than the short deadlines of some tests;
 		// TestWatchdogEndsAHookThatBlocks is about what happens then.
-		Exit: func(int) {},
+		Abort:   func(int) {},
+		Signals: func(chan<- os.Signal) {},
 	}
 	return b
 }
@@ -101,9 +102,17 @@ func (b *bench) answer(status int, body any) {
 	})
 }
 
+// run runs the hook to its end, by itself or by what cuts it short, as os.Exit does: what
+// blocks is left behind.
 func (b *bench) run(args ...string) int {
 	b.env.Args = args
-	return Run(context.Background(), b.env)
+	code := make(chan int, 2)
+	b.env.Exit = func(c int) {
+		code <- c
+		runtime.Goexit()
+	}
+	go func() { code <- Run(b.env) }()
+	return <-code
 }
 
 func (b *bench) received() []api.HookCall {

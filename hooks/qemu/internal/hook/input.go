@@ -2,7 +2,6 @@ package hook
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,52 +11,26 @@ import (
 // maxXML is the largest domain XML that is passed on, in bytes.
 const maxXML = 32 << 20
 
-// input is the domain XML as far as it came.
-type input struct {
-	xml []byte
-	err error // why it is not whole
-}
-
 // readXML reads standard input to its end, so that libvirt never writes into a closed
-// pipe, and keeps no more than maxXML of it.
-func readXML(ctx context.Context, r io.Reader) input {
-	// The reader may block for ever; it is then left behind with the process. It hands
-	// over what it has in pieces, so that half a document can still give its uuid.
-	pieces := make(chan input)
-	go func() {
-		defer close(pieces)
-		for {
-			piece := make([]byte, 64<<10)
-			n, err := r.Read(piece)
-			select {
-			case pieces <- input{xml: piece[:n], err: err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	var in input
+// pipe, and keeps no more than maxXML of it. It may block for ever; what has come until then
+// can still give its uuid.
+func (r *run) readXML() error {
+	piece := make([]byte, 16<<10)
+	var tooLarge error
 	for {
-		select {
-		case p := <-pieces:
-			if room := maxXML - len(in.xml); len(p.xml) > room {
-				p.xml = p.xml[:room]
-				in.err = fmt.Errorf("its domain XML is larger than %d MiB", maxXML>>20)
-			}
-			in.xml = append(in.xml, p.xml...)
-			switch {
-			case errors.Is(p.err, io.EOF):
-				return in
-			case p.err != nil:
-				in.err = fmt.Errorf("its domain XML cannot be read: %w", p.err)
-				return in
-			}
-		case <-ctx.Done():
-			in.err = errors.New("its domain XML has not come in time")
-			return in
+		n, err := r.env.Stdin.Read(piece)
+		r.mu.Lock()
+		if room := maxXML - len(r.xml); n > room {
+			n, tooLarge = room, fmt.Errorf("its domain XML is larger than %d MiB", maxXML>>20)
+		}
+		r.xml = append(r.xml, piece[:n]...)
+		r.whole = errors.Is(err, io.EOF)
+		r.mu.Unlock()
+		switch {
+		case errors.Is(err, io.EOF):
+			return tooLarge
+		case err != nil:
+			return fmt.Errorf("its domain XML cannot be read: %w", err)
 		}
 	}
 }

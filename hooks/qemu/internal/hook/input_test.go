@@ -2,7 +2,7 @@ package hook
 
 import (
 	"bytes"
-	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -185,34 +185,54 @@ func TestBreakGlass(t *testing.T) {
 func TestPanic(t *testing.T) {
 	for op, code := range map[string]int{"prepare": 1, "reconnect": 0} {
 		b := newBench(t)
-		r := run{env: b.env, call: api.HookCall{Guest: "vm1", Op: op}, deadline: time.Now().Add(time.Second)}
-		w := newWatchdog(func(int) {}, code)
-		o := func() outcome {
-			defer w.stop()
-			return r.guarded(panicContext{context.Background()}, w)
-		}()
-		assert.Equal(t, code, o.code)
-		assert.Contains(t, o.line, "the hook failed at "+op+" of vm1")
+		b.env.Stdin = readerFunc(func([]byte) (int, error) { panic("deliberate") })
+		assert.Equal(t, code, b.run("vm1", op, "begin", "-"))
+		assert.Contains(t, b.line(), "the hook failed at "+op+" of vm1 (deliberate)")
 	}
 }
 
 func TestSignalIsLikeTheDeadline(t *testing.T) {
 	for op, code := range map[string]int{"prepare": 1, "release": 0} {
 		b := newBench(t)
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
+		var signals chan<- os.Signal
+		heeded := make(chan struct{})
+		b.env.Signals = func(c chan<- os.Signal) {
+			signals = c
+			close(heeded)
+		}
 		b.serve(func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
-			cancel()
+			<-heeded
+			signals <- syscall.SIGTERM
 			<-r.Context().Done()
 		})
-		b.env.Args = []string{"vm1", op, "begin", "-"}
-		assert.Equal(t, code, Run(ctx, b.env))
+		assert.Equal(t, code, b.run("vm1", op, "begin", "-"))
 		if code == 1 {
-			assert.Contains(t, b.line(), "cannot start vm1: the hook was told to end before virtlvmd answered")
+			assert.Equal(t, "virtlvm: cannot start vm1: the hook was told to end before virtlvmd answered", b.line())
 		} else {
 			assert.Len(t, b.spooled(), 1)
 		}
+	}
+}
+
+// What comes too late, or after a signal, is not written beside what has been written.
+func TestOneEndOnly(t *testing.T) {
+	for range 20 {
+		b := newBench(t)
+		var signals chan<- os.Signal
+		heeded := make(chan struct{})
+		b.env.Signals = func(c chan<- os.Signal) {
+			signals = c
+			close(heeded)
+		}
+		b.serve(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-heeded
+			signals <- syscall.SIGTERM
+			_ = json.NewEncoder(w).Encode(api.HookVerdict{Message: "no"})
+		})
+		assert.Equal(t, 1, b.run("vm1", "prepare", "begin", "-"))
+		b.line()
 	}
 }
 
@@ -221,8 +241,8 @@ func TestWatchdogEndsAHookThatBlocks(t *testing.T) {
 	for op, code := range map[string]int{"prepare": 1, "release": 0} {
 		b := newBench(t)
 		b.hurry()
-		ended := make(chan int, 1)
-		b.env.Exit = func(c int) { ended <- c }
+		aborted := make(chan int, 1)
+		b.env.Abort = func(c int) { aborted <- c }
 		hold := make(chan struct{})
 		b.env.Stderr = writerFunc(func(p []byte) (int, error) { <-hold; return len(p), nil })
 		require.NoError(t, os.WriteFile(b.env.Paths.Spool, nil, 0o600)) // so that both have something to say
@@ -231,12 +251,7 @@ func TestWatchdogEndsAHookThatBlocks(t *testing.T) {
 			defer close(finished)
 			b.run("vm1", op, "begin", "-")
 		}()
-		select {
-		case c := <-ended:
-			assert.Equal(t, code, c)
-		case <-time.After(20 * time.Second):
-			t.Fatal("not ended")
-		}
+		assert.Equal(t, code, <-aborted)
 		close(hold)
 		<-finished
 	}
@@ -308,7 +323,6 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// panicContext panics when it is used.
-type panicContext struct{ context.Context }
+type readerFunc func([]byte) (int, error)
 
-func (panicContext) Deadline() (time.Time, bool) { panic("deliberate") }
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

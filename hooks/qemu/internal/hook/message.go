@@ -1,13 +1,10 @@
 package hook
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,7 +33,7 @@ func (o outcome) emit(env Env, held int) int {
 }
 
 // refuse makes the line "cannot OPERATION GUEST: why".
-func (r run) refuse(why string) outcome {
+func (r *run) refuse(why string) outcome {
 	verb := "start"
 	switch r.call.Op {
 	case "migrate", "restore", "attach":
@@ -46,7 +43,7 @@ func (r run) refuse(why string) outcome {
 }
 
 // explain says why there is no verdict and what to do about it.
-func (r run) explain(err error) string {
+func (r *run) explain(err error) string {
 	var answer *answerError
 	var garbage *garbageError
 	switch {
@@ -54,9 +51,9 @@ func (r run) explain(err error) string {
 		return answer.message
 	case errors.As(err, &answer), errors.As(err, &garbage):
 		return err.Error() + "; see 'journalctl -u virtlvmd'; " + helpBreakGlass
-	case errors.Is(err, context.Canceled):
-		return "the hook was told to end before virtlvmd answered"
-	case timedOut(err):
+	case errors.Is(err, errToldToGo):
+		return err.Error()
+	case errors.Is(err, errLate):
 		return fmt.Sprintf("virtlvmd has not answered within %v; see 'virtlvm hooks' and 'journalctl -u virtlvmd'; %s",
 			r.patience, helpBreakGlass)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
@@ -69,14 +66,10 @@ func (r run) explain(err error) string {
 		r.env.Paths.Socket, cause(err), helpBreakGlass)
 }
 
-func timedOut(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
-}
-
 // unreachable reports whether there was never a connection.
 func unreachable(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	var d *dialError
+	return errors.As(err, &d)
 }
 
 // cause is the short reason of an error: "connection refused" rather than the chain.
@@ -84,8 +77,8 @@ func cause(err error) string {
 	var errno syscall.Errno
 	var answer *answerError
 	switch {
-	case timedOut(err):
-		return "no answer in time"
+	case errors.Is(err, errLate), errors.Is(err, errToldToGo):
+		return err.Error()
 	case errors.As(err, &answer):
 		return answer.Error()
 	case errors.As(err, &errno):
@@ -97,7 +90,7 @@ func cause(err error) string {
 	case unreachable(err):
 		return err.Error()
 	}
-	// The words of net/http are for programmers.
+	// Other words are for programmers.
 	return "virtlvmd gave no answer that can be understood"
 }
 

@@ -2,9 +2,6 @@ package hook
 
 import (
 	"bytes"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -16,13 +13,13 @@ import (
 // zero: an event with half a stamp is worth more than none.
 func stamp(proc string, parent int) api.Stamp {
 	s := api.Stamp{LibvirtdPID: parent}
-	if id, err := os.ReadFile(filepath.Join(proc, "sys/kernel/random/boot_id")); err == nil {
+	if id, err := readFile(proc + "/sys/kernel/random/boot_id"); err == nil {
 		s.BootID = strings.TrimSpace(string(id))
 	}
-	if up, err := os.ReadFile(filepath.Join(proc, "uptime")); err == nil {
+	if up, err := readFile(proc + "/uptime"); err == nil {
 		s.UptimeMillis = uptimeMillis(string(up))
 	}
-	if stat, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(parent), "stat")); err == nil {
+	if stat, err := readFile(proc + "/" + strconv.Itoa(parent) + "/stat"); err == nil {
 		s.LibvirtdStart = startTime(stat)
 	}
 	return s
@@ -46,8 +43,8 @@ func startTime(stat []byte) uint64 {
 	if len(rest) <= startField {
 		return 0
 	}
-	var start uint64
-	if _, err := fmt.Sscan(string(rest[startField]), &start); err != nil {
+	start, err := strconv.ParseUint(string(rest[startField]), 10, 64)
+	if err != nil {
 		return 0
 	}
 	return start

@@ -1,11 +1,13 @@
 package hook
 
 import (
+	"bytes"
 	"encoding/json"
-	"io"
-	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"virtlvm/internal/api"
@@ -13,9 +15,6 @@ import (
 
 // maxDeadline is the most that the settings may ask for.
 const maxDeadline = time.Hour
-
-// settingsLimit is the most of the settings file that is read, in bytes.
-const settingsLimit = 64 << 10
 
 // watchdog ends the process when the deadline passes, whatever blocks: a full pipe, a
 // disk that does not answer. Orderly endings come a little before it.
@@ -54,21 +53,33 @@ func (w *watchdog) stop() {
 // deadline is the time one call may take, from the settings where they can be read.
 func deadline(path string) time.Duration {
 	const otherwise = api.DefaultHookDeadlineSeconds * time.Second
-	f, err := os.Open(path)
+	data, err := readFile(path)
 	if err != nil {
 		return otherwise
 	}
-	defer func() { _ = f.Close() }()
-	var s api.HookSettings
-	if err := json.NewDecoder(io.LimitReader(f, settingsLimit)).Decode(&s); err != nil || s.DeadlineSeconds <= 0 {
+	seconds := settings(data).DeadlineSeconds
+	if seconds <= 0 {
 		return otherwise
 	}
-	return time.Duration(min(s.DeadlineSeconds, int(maxDeadline/time.Second))) * time.Second
+	return time.Duration(min(seconds, int(maxDeadline/time.Second))) * time.Second
+}
+
+// settings reads what virtlvmd has written. Nearly always that is the one number, and no
+// decoder is needed; it is zero where it cannot be understood.
+func settings(data []byte) (s api.HookSettings) {
+	text, ours := strings.CutPrefix(string(data), `{"deadline_seconds":`)
+	if n, err := strconv.Atoi(strings.TrimSuffix(text, "}")); ours && err == nil && strings.HasSuffix(text, "}") {
+		return api.HookSettings{DeadlineSeconds: n}
+	}
+	if json.NewDecoder(bytes.NewReader(data)).Decode(&s) != nil {
+		return api.HookSettings{}
+	}
+	return s
 }
 
 // breakGlass reports whether the switch is on. Where that cannot be told it is off: the
 // operation is judged as always.
 func breakGlass(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+	var st syscall.Stat_t
+	return syscall.Lstat(path, &st) == nil
 }

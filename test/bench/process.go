@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"virtlvm/test/san"
+)
+
+// emptyC is the smallest program: what no hook in any language can do without.
+const emptyC = "int main(void) { return 0; }\n"
+
+// buildEmpty builds a C and a Go program that do nothing, as small as they get.
+func (s *stage) buildEmpty(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "gcc", "-O2", "-static", "-x", "c", "-o", s.program("empty-c"), "-")
+	cmd.Stdin = strings.NewReader(emptyC)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build an empty C program: %w\n%s", err, out)
+	}
+	cmd = exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", s.program("empty-go"), "./test/bench/empty")
+	cmd.Dir, cmd.Env = s.repo, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot build an empty Go program: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// bare is a process that does next to nothing.
+type bare struct {
+	name string
+	argv []string
+	took costs
+}
+
+// bareProcesses tell how much of a hook call is the start and the end of a process here: of
+// an empty C and an empty Go program, of the shell, of the hook where it only says its usage.
+func (b *bench) bareProcesses() []*bare {
+	return []*bare{
+		{name: "empty_c_process", argv: []string{b.program("empty-c")}},
+		{name: "empty_go_process", argv: []string{b.program("empty-go")}},
+		{name: "true_process", argv: []string{"/bin/true"}},
+		{name: "bash_process", argv: []string{"/bin/bash", "-c", ":"}},
+		{name: "hook_process", argv: []string{b.program("hook/qemu")}},
+	}
+}
+
+func (p *bare) run(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, p.argv[0], p.argv[1:]...)
+	began := time.Now()
+	err := cmd.Run() // the hook's exit code is 2
+	if cmd.ProcessState == nil {
+		return fmt.Errorf("cannot run %s: %w", p.argv, err)
+	}
+	p.took = append(p.took, costOf(time.Since(began), cmd.ProcessState))
+	return nil
+}
+
+// programs counts the runs of LVM's tools on a host so far, by name: each tool adds a byte
+// to a file.
+func (h *host) programs() map[string]int {
+	ran := map[string]int{}
+	for _, tool := range san.Tools() {
+		if info, err := os.Stat(h.counter(tool)); err == nil {
+			ran[tool] = int(info.Size())
+		}
+	}
+	return ran
+}
+
+func (h *host) counter(tool string) string { return filepath.Join(h.dir, "ran", tool) }
+
+// since is how many more runs there are than before.
+func since(before, after map[string]int) (n int) {
+	for tool, m := range after {
+		n += m - before[tool]
+	}
+	return n
+}
+
+// ranText tells which tools have been run since before.
+func ranText(before, after map[string]int) string {
+	var all []string
+	for _, tool := range san.Tools() {
+		if n := after[tool] - before[tool]; n > 0 {
+			all = append(all, fmt.Sprintf("%d %s", n, tool))
+		}
+	}
+	return strings.Join(all, ", ")
+}
