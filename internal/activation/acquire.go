@@ -28,6 +28,8 @@ type taken struct {
 	before  model.Actual
 	hold    model.Hold
 	oldHold *model.Hold // nil: there was none
+	// retained is the hold for nobody that gave way to this one.
+	retained *model.Hold
 }
 
 // acquire takes holds for needs in one VG and brings their volumes to the wanted mode,
@@ -102,6 +104,11 @@ func (m *Manager) claim(t taker, vg string, needs []model.Need, before local) ([
 			}
 		}
 		tk.hold = h
+		if r, ok := m.holds[holdKey{model.OwnerRetained, n.Volume.ID}]; ok && t.owner != model.OwnerRetained {
+			tk.retained = &r
+			delete(m.holds, holdKey{model.OwnerRetained, n.Volume.ID})
+			change.Delete = append(change.Delete, r)
+		}
 		m.holds[k] = h
 		all = append(all, tk)
 		change.Put = append(change.Put, h)
@@ -113,7 +120,7 @@ func (m *Manager) claim(t taker, vg string, needs []model.Need, before local) ([
 // something may have it open still.
 func (m *Manager) conflict(owner string, n model.Need, a model.Actual) error {
 	for _, h := range m.holds {
-		if h.Volume != n.Volume.ID || h.Owner == owner || model.Together(h.Owner, owner) || h.Phase == model.PhaseEnding && a.Is(model.ModeOff) {
+		if h.Volume != n.Volume.ID || h.Owner == owner || model.Together(h.Owner, owner) || h.Owner == model.OwnerRetained && h.Phase == model.PhaseHeld || h.Phase == model.PhaseEnding && a.Is(model.ModeOff) {
 			continue
 		}
 		if n.Role.Mode() != model.ModeEX && h.Mode != model.ModeEX {
@@ -210,6 +217,10 @@ func (m *Manager) undoHolds(ctx context.Context, all []taken) {
 	for i := len(all) - 1; i >= 0; i-- {
 		t := all[i]
 		k := holdKey{t.hold.Owner, t.volume.ID}
+		if t.retained != nil && !t.before.Is(model.ModeOff) {
+			m.holds[holdKey{model.OwnerRetained, t.volume.ID}] = *t.retained
+			change.Put = append(change.Put, *t.retained)
+		}
 		if t.oldHold != nil {
 			m.holds[k] = *t.oldHold
 			change.Put = append(change.Put, *t.oldHold)

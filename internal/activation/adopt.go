@@ -111,10 +111,13 @@ func (m *Manager) adoptGuest(ctx context.Context, s sight, g guests.Guest, d *do
 	if quiet(g) && failed == nil {
 		for k, h := range m.holds {
 			if k.owner == g.UUID && h.Phase == model.PhaseHeld && h.Attempt.Seen && !wanted[k.volume] && m.inScope(h) {
+				m.Log.Info("a running guest no longer has a volume", "guest", g.Name, "volume", h.Name)
+				if m.retain(h, &change) {
+					continue
+				}
 				h.Phase, h.Since = model.PhaseEnding, m.Now().UnixMilli()
 				m.holds[k] = h
 				change.Put = append(change.Put, h)
-				m.Log.Info("a running guest no longer has a volume", "guest", g.Name, "volume", h.Name)
 			}
 		}
 	}

@@ -87,10 +87,11 @@ func (r Recorder) Run(ctx context.Context, cmd run.Cmd) (run.Result, error) {
 
 // effect is a command that changes something, from its intent to its result.
 type effect struct {
-	id  int64 // 0: the journal could not take it
-	vg  string
-	res run.Result
-	err error // typed, see lvm.Classify
+	id      int64 // 0: the journal could not take it
+	vg      string
+	targets []model.Volume
+	res     run.Result
+	err     error // typed, see lvm.Classify
 }
 
 // must says whether an effect may go on without a journal: a release may, a start not.
@@ -106,7 +107,7 @@ const (
 // has run.
 func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets []model.Volume, change store.HoldChange, need must) (*effect, error) {
 	c := causeOf(ctx)
-	e := &effect{}
+	e := &effect{targets: targets}
 	if len(targets) > 0 {
 		e.vg = targets[0].VG
 	}
@@ -130,6 +131,7 @@ func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets [
 			}
 		}
 	}
+	m.handmade.begin(targets)
 	began := m.Now()
 	res, rerr := m.Runner.Run(ctx, cmd)
 	e.res, e.err = res, lvm.Classify(cmd, res, rerr)
@@ -138,6 +140,7 @@ func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets [
 		m.markStuck(e.vg, te, began)
 		go func() { // then its row is resolved by looking
 			<-te.Done
+			m.handmade.end(targets)
 			m.setOwn(e.id, false)
 			m.Kick()
 		}()
@@ -156,6 +159,9 @@ func (e *effect) timedOut() bool {
 // conclude writes what came of an effect. done: the volumes are as wanted, whatever the
 // exit code said.
 func (m *Manager) conclude(ctx context.Context, e *effect, done bool, outcome string) {
+	if !e.timedOut() {
+		m.handmade.end(e.targets)
+	}
 	r := store.Result{State: model.StateFailed, ExitCode: e.res.ExitCode, Stderr: clip(string(e.res.Stderr)), Outcome: outcome}
 	if e.err != nil {
 		r.Error = e.err.Error()

@@ -129,12 +129,15 @@ func (j job) next() string {
 }
 
 // due: a start that is still being decided takes its locks by itself, and one that never
-// became a QEMU gets none.
+// became a QEMU gets none, nor does a hold for nobody.
 func (j job) due() bool {
 	if j.want == model.ModeOff {
 		return true
 	}
 	for _, h := range j.holds {
+		if h.Owner == model.OwnerRetained {
+			continue // never taken again
+		}
 		if h.Phase != model.PhaseEnding && (h.Attempt.Seen || !model.IsGuest(h.Owner)) {
 			return true
 		}
@@ -146,6 +149,7 @@ func (j job) due() bool {
 func (m *Manager) settle(ctx context.Context, jobs []job) {
 	var change store.HoldChange
 	m.mu.Lock()
+	m.settleRetained(jobs, &change)
 	for _, j := range jobs {
 		if j.want == model.ModeOff && !j.done() {
 			continue

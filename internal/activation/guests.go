@@ -125,6 +125,9 @@ func (m *Manager) judgeBy(ctx context.Context, s sight, only string) {
 				continue
 			}
 		case ending:
+			if m.retain(h, &change) {
+				continue
+			}
 			h.Phase, h.Since = model.PhaseEnding, m.Now().UnixMilli()
 		default:
 			continue

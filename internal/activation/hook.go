@@ -245,7 +245,7 @@ func (m *Manager) acquireMissing(ctx context.Context, t taker, needs []model.Nee
 	}
 	var all []taken
 	for _, vg := range sortedKeys(byVG) {
-		got, err := m.acquire(ctx, t, vg, byVG[vg])
+		got, err := m.acquireAsking(ctx, t, vg, byVG[vg])
 		if err != nil {
 			return all, err
 		}

@@ -41,7 +41,13 @@ func (m *Manager) awaitLeftovers(ctx context.Context) {
 			}
 		}
 		if m.Alive(c.PID, c.PIDStart) && len(c.Targets) > 0 {
-			m.markStuck(c.Targets[0].VG, &run.TimeoutError{Argv: c.Argv, PID: c.PID, Done: m.pidDone(c.PID, c.PIDStart)}, m.Now())
+			ended := m.pidDone(c.PID, c.PIDStart)
+			m.markStuck(c.Targets[0].VG, &run.TimeoutError{Argv: c.Argv, PID: c.PID, Done: ended}, m.Now())
+			m.handmade.begin(c.Targets)
+			go func() {
+				<-ended
+				m.handmade.end(c.Targets)
+			}()
 		}
 	}
 }

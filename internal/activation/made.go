@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/lvm"
@@ -228,7 +227,7 @@ func (m *Manager) remove(ctx context.Context, w Work, v model.Volume) error {
 			return api.NewError(api.KindInUse, fmt.Sprintf("%s is half made, and %s holds it on this host; it is left alone", v.Name(), h.Subject()))
 		}
 	}
-	if err := m.awaitClosed(ctx, v); err != nil {
+	if err := m.mustBeClosed(ctx, v); err != nil {
 		return err
 	}
 	e, err := m.begin(ctx, "remove", lvm.RemoveCmd(v.Name()), []model.Volume{v}, store.HoldChange{}, journalled)
@@ -248,21 +247,4 @@ func (m *Manager) remove(ctx context.Context, w Work, v model.Volume) error {
 	}
 	m.Log.Info("removed a volume that a command had half made", "volume", v.Name(), "command", w.Key)
 	return nil
-}
-
-// awaitClosed waits a moment, since udev opens a device whenever it changes.
-func (m *Manager) awaitClosed(ctx context.Context, v model.Volume) error {
-	for try := 0; ; try++ {
-		open, err := m.LVM.OpenCounts(ctx)
-		if err != nil {
-			return api.NewError(kindOf(err), fmt.Sprintf("cannot tell whether %s is open: %v", v.Name(), err))
-		}
-		if open[v.ID.DMUUID()] == 0 {
-			return nil
-		}
-		if try == 4 {
-			return api.NewError(api.KindInUse, fmt.Sprintf("%s is open on this host; 'lsof /dev/%s' tells by whom", v.Name(), v.Name()))
-		}
-		<-m.After(250 * time.Millisecond)
-	}
 }

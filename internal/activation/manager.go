@@ -103,6 +103,7 @@ type Settings struct {
 	LockstartRetry time.Duration
 	JournalKeep    time.Duration
 	BreakGlass     func() bool
+	Retain         bool // a guest's exclusive volumes stay so after it has ended
 	// IsolateLeftovers: a guest that a migration has left over is cut off from its volumes.
 	IsolateLeftovers bool
 }
@@ -148,6 +149,7 @@ type Manager struct {
 	report    report
 	nextLook  time.Time // when everything is looked at next; zero: now
 	known     []lvm.VG  // from the last full look
+	handmade  *handmade // what others do to our volumes
 	goingDown bool      // the host is; libvirt has ended and calls nobody any more
 }
 
@@ -177,6 +179,7 @@ func New(d Deps) *Manager {
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
 		report:    newReport(),
+		handmade:  newHandmade(),
 	}
 }
 

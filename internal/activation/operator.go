@@ -32,7 +32,7 @@ func (m *Manager) Activate(ctx context.Context, req api.VolumeRequest, by string
 			return "", api.NewError(api.KindUnsupported, fmt.Sprintf("%s is tagged %s: activate it with --shared", v.Name(), model.TagShared))
 		}
 		t := taker{owner: model.OwnerOperator}
-		if _, err := m.acquire(ctx, t, v.VG, []model.Need{{Volume: v, Role: role}}); err != nil {
+		if _, err := m.acquireAsking(ctx, t, v.VG, []model.Need{{Volume: v, Role: role}}); err != nil {
 			return "", err
 		}
 		return fmt.Sprintf("%s %s", v.Name(), mode), nil
@@ -48,7 +48,7 @@ func (m *Manager) Deactivate(ctx context.Context, req api.VolumeRequest, by stri
 		if err := m.deactivatable(ctx, v); err != nil {
 			return "", err
 		}
-		m.end(ctx, func(h model.Hold) bool { return h.Owner == model.OwnerOperator && h.Volume == v.ID })
+		m.end(ctx, func(h model.Hold) bool { return h.Volume == v.ID && idle(h) })
 		m.ensureVG(ctx, v.VG)
 		now, err := m.look(ctx)
 		if err != nil {
@@ -70,7 +70,7 @@ func (m *Manager) deactivatable(ctx context.Context, v model.Volume) error {
 			continue
 		}
 		switch _, _, command := model.CommandOf(h.Owner); {
-		case h.Owner == model.OwnerOperator, h.Phase == model.PhaseEnding:
+		case idle(h), h.Phase == model.PhaseEnding:
 			mine = true
 		case command:
 			user = h.Subject() + "; wait for its end, or cancel it"
@@ -115,21 +115,28 @@ func (m *Manager) operate(ctx context.Context, name, by string, argv []string, d
 	if err != nil {
 		return api.Command{}, err
 	}
-	id, err := m.Journal.Begin(ctx, store.Intent{Kind: argv[1] + " request", Argv: argv, Targets: []model.Volume{v}, Cause: by, BootID: m.BootID}, store.HoldChange{})
+	return m.record(ctx, c, argv[1]+" request", argv, []model.Volume{v}, func(ctx context.Context) (string, error) { return do(ctx, v) })
+}
+
+// record runs an operator's request with a row of the journal about it. The answer has
+// the row's id also where the request has failed.
+func (m *Manager) record(ctx context.Context, c *cause, kind string, argv []string, vols []model.Volume, do func(context.Context) (string, error)) (api.Command, error) {
+	by := c.text
+	id, err := m.Journal.Begin(ctx, store.Intent{Kind: kind, Argv: argv, Targets: vols, Cause: by, BootID: m.BootID}, store.HoldChange{})
 	if err != nil && argv[1] != "deactivate" { // giving up never needs the journal
 		return api.Command{}, err
 	}
 	m.setOwn(id, true)
 	defer m.setOwn(id, false)
 	c.text = fmt.Sprintf("%s, command %d", by, id)
-	outcome, derr := do(withCause(ctx, c), v)
+	outcome, derr := do(withCause(ctx, c))
 	r := store.Result{State: model.StateCompleted, ExitCode: 0, Outcome: outcome}
 	if derr != nil {
 		r = store.Result{State: model.StateFailed, ExitCode: -1, Error: oneLine(derr.Error())}
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err != nil {
-		return api.Command{Kind: argv[1] + " request", State: string(r.State), Argv: argv, Targets: []string{v.Name()}, Cause: by, Created: m.Now(), Finished: m.Now(), Outcome: outcome}, derr
+		return api.Command{Kind: kind, State: string(r.State), Argv: argv, Targets: names(vols), Cause: by, Created: m.Now(), Finished: m.Now(), Outcome: outcome}, derr
 	}
 	if err := m.Journal.Finish(ctx, id, r, store.HoldChange{}); err != nil {
 		m.Log.Error("cannot journal an operator's command", "command_id", id, "err", err)
@@ -138,7 +145,7 @@ func (m *Manager) operate(ctx context.Context, name, by string, argv []string, d
 		m.Log.Error("cannot journal the looks of an operator's command", "command_id", id, "err", err)
 	}
 	if derr != nil {
-		return api.Command{}, derr
+		return api.Command{ID: id}, derr
 	}
 	return m.Journal.Command(ctx, id)
 }

@@ -129,6 +129,7 @@ func (m *Manager) pass(ctx context.Context, full bool) {
 	m.problem("database", m.Journal.Health(ctx))
 	if full {
 		m.lookAtVGs(ctx)
+		m.lookForHandmade(ctx, true)
 		m.prune(ctx)
 	}
 	s, err := m.sight()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"virtlvm/internal/api"
@@ -55,23 +54,7 @@ func (m *Manager) explainHeld(ctx context.Context, v model.Volume) error {
 }
 
 func (m *Manager) holderText(h model.Holder) string {
-	mode := "exclusively"
-	if h.Mode == model.ModeSH {
-		mode = "shared"
-	}
-	text := fmt.Sprintf("%s by %s", mode, h.Label())
-	if h.State == model.HostLive {
-		return text
-	}
-	if h.State == model.HostUnknown {
-		return text + ", a host that sanlock here has not watched for long enough to know whether it lives: try again in a minute"
-	}
-	text += fmt.Sprintf(", a host that is not renewing its leases (sanlock: %s)", h.State)
-	if h.FreeIn > 0 {
-		in := time.Duration(h.FreeIn) * time.Second
-		text += fmt.Sprintf("; sanlock frees it in about %s, at %s: try again then", in, m.Now().Add(in).Format("15:04:05"))
-	}
-	return text
+	return h.Text(m.Now())
 }
 
 // refusal is the line libvirt shows: which operation, on which guest, and why not.

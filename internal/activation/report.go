@@ -16,6 +16,7 @@ type report struct {
 	rivals   map[model.VolumeID]rival   // who keeps a volume from being exclusive here
 	vgs      map[string]string          // by VG: why it cannot be worked on
 	general  map[string]string          // by topic
+	events   []api.Incident             // oldest first, see Event
 }
 
 // failure is why a volume could not be brought to its wanted mode.

@@ -25,6 +25,8 @@ func (m *Manager) Shutdown(ctx context.Context) {
 	m.goingDown = true
 	m.mu.Unlock()
 	m.Log.Info("the host goes down: giving up what no guest uses")
+	// What is retained here would keep the lockspaces from stopping.
+	m.end(ctx, func(h model.Hold) bool { return h.Owner == model.OwnerRetained })
 	m.judge(ctx, "")
 	for _, vg := range m.heldVGs("") {
 		m.ensureVG(ctx, vg)

@@ -33,7 +33,8 @@ func (m *Manager) openUnheld(ctx context.Context, needs []model.Need, before loc
 	held := map[model.VolumeID]bool{}
 	m.mu.Lock()
 	for _, h := range m.holds {
-		held[h.Volume] = true
+		// A retained volume is used by nobody: whoever has it open is a stranger.
+		held[h.Volume] = held[h.Volume] || h.Owner != model.OwnerRetained
 	}
 	m.mu.Unlock()
 	var counts map[string]int

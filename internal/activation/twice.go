@@ -41,7 +41,7 @@ func (m *Manager) checkTwice(ctx context.Context) {
 	m.mu.Lock()
 	for _, h := range m.holds {
 		r, ok := m.report.rivals[h.Volume]
-		if ok && r.live && h.Owner != model.OwnerOperator && h.Phase == model.PhaseHeld {
+		if ok && r.live && model.IsGuest(h.Owner) && h.Phase == model.PhaseHeld {
 			since[pair{h.Owner, h.Guest, r.host}] = m.report.unwanted[h.Volume].Since
 		}
 	}

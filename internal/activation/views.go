@@ -43,6 +43,7 @@ func (m *Manager) Status(ctx context.Context) api.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.Holds = m.countHolds()
+	s.Events = m.report.latest()
 	for _, vg := range m.known {
 		s.VGs = append(s.VGs, m.vgView(vg, now, lookErr))
 	}
@@ -58,6 +59,9 @@ func (m *Manager) Status(ctx context.Context) api.Status {
 // countHolds must be called with m.mu held.
 func (m *Manager) countHolds() (n api.HoldCounts) {
 	for _, h := range m.holds {
+		if h.Owner == model.OwnerRetained && h.Phase == model.PhaseHeld {
+			n.Retained++
+		}
 		switch h.Wanted() {
 		case model.ModeEX:
 			n.Exclusive++
@@ -194,6 +198,8 @@ func (m *Manager) addHolds(view *api.Volume, v model.Volume, a model.Actual) {
 		switch {
 		case h.Owner == model.OwnerOperator:
 			view.Note = "activated by an operator"
+		case h.Owner == model.OwnerRetained:
+			view.Note = "retained, used by nobody"
 		case !model.IsGuest(h.Owner):
 			view.Note = "held by " + h.Subject()
 		default:

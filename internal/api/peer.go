@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // Routes that only another host's daemon may call, on the peer socket. The caller's name
 // is that of its key, never one it gives itself.
 const (
@@ -81,4 +83,72 @@ type GuestAnswer struct {
 	Runs    bool   `json:"runs"`    // its CPUs run there
 	Present bool   `json:"present"` // it has a QEMU there, or that cannot be told
 	State   string `json:"state"`   // libvirt's state, "gone" or "unknown"
+}
+
+// Routes of the lock manager between hosts. All but the first two change a lock, and only
+// of volumes that virtlvm itself has activated and nobody uses, or that nobody holds.
+const (
+	RoutePeerHello   = "/v1/peer/hello"   // POST {} -> Hello
+	RoutePeerLocks   = "/v1/peer/locks"   // POST LocksQuery -> LocksAnswer
+	RoutePeerRelease = "/v1/peer/release" // POST ReleaseRequest -> ReleaseAnswer
+	RoutePeerRetain  = "/v1/peer/retain"  // POST RetainRequest -> {}
+)
+
+// Hello is what a daemon says of itself.
+type Hello struct {
+	Version Version   `json:"version"`
+	Now     time.Time `json:"now"`
+}
+
+// LocksQuery asks what that host has of the volumes of a VG.
+type LocksQuery struct {
+	VG string `json:"vg"`
+}
+
+// LocksAnswer lists the volumes that are locked, active or held there. One that is not
+// listed is off there.
+type LocksAnswer struct {
+	// HostID is the host's in the VG's lockspace, 0 where that cannot be read.
+	HostID  int         `json:"host_id"`
+	Started bool        `json:"started"` // the lockspace is started there
+	Volumes []LocalLock `json:"volumes"`
+}
+
+// LocalLock is a volume as one host has it.
+type LocalLock struct {
+	UUID   string   `json:"uuid"` // LV uuid
+	Mode   string   `json:"mode"` // of its own lock: "off", "sh", "ex"
+	Orphan bool     `json:"orphan,omitempty"`
+	Active bool     `json:"active"`
+	Open   bool     `json:"open"`
+	Use    string   `json:"use,omitempty"` // see UseGuest
+	Guests []string `json:"guests,omitempty"`
+}
+
+// ReleaseRequest asks a host to let go of a volume that nobody uses there.
+type ReleaseRequest struct {
+	Volume string `json:"volume"` // "vg/lv"
+	VGUUID string `json:"vg_uuid"`
+	LVUUID string `json:"lv_uuid"`
+	// Transfer: an operator has asked for it, so that what another operator has activated
+	// goes as well.
+	Transfer bool `json:"transfer,omitempty"`
+}
+
+// ReleaseAnswer says what was let go; a refusal is an Error.
+type ReleaseAnswer struct {
+	Mode  string `json:"mode"`            // "off": it was not held
+	Use   string `json:"use,omitempty"`   // see UseGuest
+	Guest string `json:"guest,omitempty"` // that used it last
+}
+
+// RetainRequest asks a host to take a volume that nobody holds, and to keep it for nobody.
+type RetainRequest struct {
+	Volume string `json:"volume"`
+	VGUUID string `json:"vg_uuid"`
+	LVUUID string `json:"lv_uuid"`
+	// Of a volume that is taken back: what ReleaseAnswer said. Empty: exclusively, retained.
+	Mode  string `json:"mode,omitempty"`
+	Use   string `json:"use,omitempty"`
+	Guest string `json:"guest,omitempty"`
 }

@@ -17,6 +17,7 @@ type Status struct {
 	Holds      HoldCounts   `json:"holds"`   // holds on this host by mode
 	Pending    []Unwanted   `json:"pending"` // volumes not in their wanted mode
 	Problems   []string     `json:"problems"`
+	Events     []Incident   `json:"events,omitempty"` // the latest, newest first; since the daemon started
 	Spool      SpoolSummary `json:"spool"`
 	// Commands that go on by themselves.
 	Commands CommandSummary `json:"commands"`
@@ -33,6 +34,7 @@ type HoldCounts struct {
 	Exclusive int `json:"exclusive"`
 	Shared    int `json:"shared"`
 	Ending    int `json:"ending"`
+	Retained  int `json:"retained,omitempty"` // of the exclusive ones: used by nobody
 }
 
 // Unwanted is a volume whose actual state is not the wanted one.

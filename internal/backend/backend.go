@@ -131,7 +131,8 @@ func UnitName(id string) string { return "virtlvm-job-" + id + ".service" }
 func checkID(id string) error {
 	for i := range len(id) {
 		c := id[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || (c == '-' || c == '.') && i > 0) {
+		plain := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !plain && (i == 0 || c != '-' && c != '.') {
 			return fmt.Errorf("%q is not an id of a job", id)
 		}
 	}

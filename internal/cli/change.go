@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -40,11 +41,8 @@ func (p *program) deactivateCommand() *cli.Command {
 type changeCall func(*client.Client, context.Context, api.VolumeRequest) (api.Command, error)
 
 func (p *program) change(c *cli.Context, mode string, call changeCall) error {
-	if err := args(c, 1, 1); err != nil {
-		return err
-	}
-	volume := c.Args().First()
-	if err := volumeName(volume); err != nil {
+	volume, err := volumeArg(c)
+	if err != nil {
 		return err
 	}
 	command, err := ask(c, slow, func(d *client.Client, ctx context.Context) (api.Command, error) {
@@ -61,6 +59,14 @@ func (p *program) change(c *cli.Context, mode string, call changeCall) error {
 		p.printf("%s (command %d)\n", cell(result(command)), command.ID)
 		return nil
 	}), err)
+}
+
+// isVolume is nil for a name of the form VG/LV.
+func isVolume(volume string) error {
+	if vg, lv, ok := strings.Cut(volume, "/"); !ok || vg == "" || lv == "" || strings.Contains(lv, "/") {
+		return usageError("%q is not a volume; write it as VG/LV, such as vg_san/vm1", volume)
+	}
+	return nil
 }
 
 // verdict is the error of a command that did not end well.

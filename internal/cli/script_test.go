@@ -181,6 +181,18 @@ func answerOf(route string) any {
 		return &[]api.HookRecord{}
 	case api.RoutePeers:
 		return &api.Peers{}
+	case api.RouteLock:
+		return &api.Lock{}
+	case api.RouteLocks:
+		return &[]api.Lock{}
+	case api.RouteStale:
+		return &[]api.StaleHint{}
+	case api.RouteWhere:
+		return &api.Endpoint{}
+	case api.RouteTransfer:
+		return &api.TransferResult{}
+	case api.RouteHosts:
+		return &[]api.Host{}
 	case api.RouteCheck:
 		return &[]api.CheckReport{}
 	case api.RouteActivate, api.RouteDeactivate, api.RouteRepair:

@@ -59,7 +59,11 @@ func (p *program) status(s api.Status) error {
 	p.field("database", s.Database)
 	p.field("locks", s.Lockd)
 	p.field("guests", fmt.Sprintf("%d running", s.Guests))
-	p.field("holds", fmt.Sprintf("%d exclusive, %d shared, %d ending", s.Holds.Exclusive, s.Holds.Shared, s.Holds.Ending))
+	holds := fmt.Sprintf("%d exclusive, %d shared, %d ending", s.Holds.Exclusive, s.Holds.Shared, s.Holds.Ending)
+	if s.Holds.Retained > 0 {
+		holds += fmt.Sprintf(" (%d retained)", s.Holds.Retained)
+	}
+	p.field("holds", holds)
 	p.field("spool", fmt.Sprintf("%d waiting, %d broken", s.Spool.Waiting, s.Spool.Broken))
 
 	if s.Commands != (api.CommandSummary{}) {
@@ -80,6 +84,12 @@ func (p *program) status(s api.Status) error {
 		p.printf("\nPROBLEMS\n")
 		for _, problem := range s.Problems {
 			p.printf("- %s\n", line(problem))
+		}
+	}
+	if len(s.Events) > 0 {
+		p.printf("\nEVENTS (noticed, not done by virtlvm)\n")
+		for _, e := range s.Events {
+			p.printf("- %s %s\n", stamp(e.At), line(e.Text))
 		}
 	}
 	return nil

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"strings"
-
 	"github.com/urfave/cli/v2"
 
 	"virtlvm/internal/api"
@@ -28,7 +26,7 @@ func (p *program) volumeCommand() *cli.Command {
 					return err
 				}
 				for _, name := range c.Args().Slice() {
-					if err := volumeName(name); err != nil {
+					if err := isVolume(name); err != nil {
 						return err
 					}
 				}
@@ -50,7 +48,7 @@ func (p *program) volumeCommand() *cli.Command {
 				if err := args(c, 1, 1); err != nil {
 					return err
 				}
-				if err := volumeName(c.Args().First()); err != nil {
+				if err := isVolume(c.Args().First()); err != nil {
 					return err
 				}
 				if c.String("to-vg") == "" {
@@ -65,13 +63,4 @@ func (p *program) volumeCommand() *cli.Command {
 			return usageError("wrong usage; usage: %s", c.Command.UsageText)
 		},
 	}
-}
-
-// volumeName refuses what is no volume before anybody is asked.
-func volumeName(name string) error {
-	vg, lv, ok := strings.Cut(name, "/")
-	if !ok || vg == "" || lv == "" || strings.Contains(lv, "/") {
-		return usageError("%q is not a volume; write it as VG/LV, such as vg_san/vm1", name)
-	}
-	return nil
 }

@@ -132,3 +132,53 @@ func limited(limit int) url.Values {
 	}
 	return query
 }
+
+// Lock tells who holds a volume.
+func (c *Client) Lock(ctx context.Context, volume string) (api.Lock, error) {
+	return get[api.Lock](ctx, c, api.RouteLock, url.Values{"volume": {volume}})
+}
+
+// Locks tells who holds each volume, of one volume group where vg is not empty. cluster:
+// every host is asked what it has of them.
+func (c *Client) Locks(ctx context.Context, vg string, cluster bool) ([]api.Lock, error) {
+	query := ofVG(vg)
+	if cluster {
+		query.Set("cluster", "true")
+	}
+	return get[[]api.Lock](ctx, c, api.RouteLocks, query)
+}
+
+// StaleHints lists recorded holders that were found wrong.
+func (c *Client) StaleHints(ctx context.Context, vg string) ([]api.StaleHint, error) {
+	return get[[]api.StaleHint](ctx, c, api.RouteStale, ofVG(vg))
+}
+
+// Where asks on which host an operation on a volume should run. op and on may be empty.
+func (c *Client) Where(ctx context.Context, volume, op, on string) (api.Endpoint, error) {
+	query := url.Values{"volume": {volume}}
+	if op != "" {
+		query.Set("op", op)
+	}
+	if on != "" {
+		query.Set("on", on)
+	}
+	return get[api.Endpoint](ctx, c, api.RouteWhere, query)
+}
+
+// Transfer moves the locks of volumes to a host and waits for the outcome of each.
+func (c *Client) Transfer(ctx context.Context, req api.TransferRequest) (api.TransferResult, error) {
+	return post[api.TransferResult](ctx, c, api.RouteTransfer, req)
+}
+
+// Hosts lists the hosts of the lockspaces.
+func (c *Client) Hosts(ctx context.Context) ([]api.Host, error) {
+	return get[[]api.Host](ctx, c, api.RouteHosts, nil)
+}
+
+func ofVG(vg string) url.Values {
+	query := url.Values{}
+	if vg != "" {
+		query.Set("vg", vg)
+	}
+	return query
+}

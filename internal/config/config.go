@@ -27,6 +27,7 @@ type Config struct {
 	LVM       LVM
 	Boot      Boot
 	Reconcile Reconcile
+	Locks     Locks
 	Journal   Journal
 	Log       Log
 	Peers     Peers
@@ -70,6 +71,13 @@ type Boot struct {
 // Reconcile paces the ensure loop.
 type Reconcile struct {
 	Interval time.Duration
+}
+
+// Locks says what becomes of locks.
+type Locks struct {
+	// Retain keeps a guest's exclusive volumes so after it has ended, for a quick restart,
+	// until another host asks for them.
+	Retain bool
 }
 
 // Journal bounds the database.
@@ -126,7 +134,7 @@ func Default() *Config {
 		Log:       Log{Level: slog.LevelInfo},
 		Peers: Peers{
 			Discover: true, Hosts: map[string]string{}, SSHDir: "/etc/virtlvm/ssh",
-			ConnectTimeout: 5 * time.Second, CallTimeout: 15 * time.Second, Parallel: 16,
+			ConnectTimeout: 5 * time.Second, CallTimeout: 15 * time.Second, Parallel: 64,
 		},
 		Paths: Paths{
 			StateDir:    "/var/lib/virtlvm",

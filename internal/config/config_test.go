@@ -67,6 +67,8 @@ lockstart_retry = "1.5s"
 wait = "0s"
 [log]
 level = "warn"
+[locks]
+release = "retain"
 [peers]
 discover = false
 hosts = { kvm-b = "ssh://root@10.0.0.2:2222", "kvm-c.example.org" = "unix:///run/c" }
@@ -98,6 +100,7 @@ socket_group = ""
 		Boot:      Boot{Wait: 0},
 		Reconcile: Reconcile{Interval: 2 * time.Second},
 		Journal:   Journal{Keep: time.Hour},
+		Locks:     Locks{Retain: true},
 		Log:       Log{Level: slog.LevelWarn},
 		Peers: Peers{
 			Hosts:  map[string]string{"kvm-b": "ssh://root@10.0.0.2:2222", "kvm-c.example.org": "unix:///run/c"},
@@ -116,8 +119,8 @@ func TestParseRefuses(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, log, lvm, migration, paths, peers, reconcile, scope`}},
-		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, log, lvm, migration, paths, peers, reconcile, scope`}},
+		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, locks, log, lvm, migration, paths, peers, reconcile, scope`}},
+		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, locks, log, lvm, migration, paths, peers, reconcile, scope`}},
 		{"unknown key", "[lvm]\n\ntime_out = \"1s\"", []string{`c.toml:3: unknown key "time_out" in [lvm]; known: timeout, lockstart_retry`}},
 		{"key with a newline", "[lvm]\n\"a\\nb\" = 1", []string{`c.toml:2: unknown key "a\nb" in [lvm]; known: timeout, lockstart_retry`}},
 		{"no section", "hook = 60", []string{`c.toml:1: hook must be a section: write [hook] on a line of its own`}},
@@ -141,6 +144,7 @@ func TestParseRefuses(t *testing.T) {
 		{"path with NUL", "[paths]\ntools = [\"/a\\u0000\"]", []string{`c.toml:2: paths.tools: "/a\x00" is not an absolute path`}},
 		{"group", "[paths]\nsocket_group = \"a b\"", []string{`c.toml:2: paths.socket_group: "a b" is not a name of a group`}},
 		{"discover no switch", "[peers]\ndiscover = \"yes\"", []string{`c.toml:2: peers.discover: must be true or false`}},
+		{"release of no kind", "[locks]\nrelease = true", []string{`c.toml:2: locks.release: must be "deactivate" or "retain"`}},
 		{"leftover unknown", "[migration]\nleftover = \"kill\"", []string{`c.toml:2: migration.leftover: must be "report" or "isolate"`}},
 		{"leftover no text", "[migration]\nleftover = true", []string{`c.toml:2: migration.leftover: must be "report" or "isolate"`}},
 		{"parallel none", "[peers]\nparallel = 0", []string{`c.toml:2: peers.parallel: must be a number from 1 to 256`}},
@@ -160,7 +164,7 @@ func TestParseRefuses(t *testing.T) {
 				`c.toml:2: lvm.timeout: must be a duration in quotes such as "90s" or "1h30m"`,
 				`c.toml:4: unknown key "x" in [hook]; known: deadline`,
 				`c.toml:6: log.level: must be "debug", "info", "warn" or "error"`,
-				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, log, lvm, migration, paths, peers, reconcile, scope`,
+				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, locks, log, lvm, migration, paths, peers, reconcile, scope`,
 			},
 		},
 	}

@@ -26,6 +26,7 @@ var settings = []setting{
 	{"lvm", "lockstart_retry", duration(func(c *Config) *time.Duration { return &c.LVM.LockstartRetry }, 100*time.Millisecond, 10*time.Minute)},
 	{"boot", "wait", duration(func(c *Config) *time.Duration { return &c.Boot.Wait }, 0, 10*time.Minute)},
 	{"reconcile", "interval", duration(func(c *Config) *time.Duration { return &c.Reconcile.Interval }, 100*time.Millisecond, time.Hour)},
+	{"locks", "release", setRelease},
 	{"journal", "keep", duration(func(c *Config) *time.Duration { return &c.Journal.Keep }, time.Hour, 10*365*24*time.Hour)},
 	{"log", "level", setLevel},
 	{"peers", "discover", setDiscover},
@@ -126,6 +127,18 @@ func setLevel(c *Config, value any) error {
 		return errors.New(`must be "debug", "info", "warn" or "error"`)
 	}
 	c.Log.Level = level
+	return nil
+}
+
+func setRelease(c *Config, value any) error {
+	switch value {
+	case "deactivate":
+		c.Locks.Retain = false
+	case "retain":
+		c.Locks.Retain = true
+	default:
+		return errors.New(`must be "deactivate" or "retain"`)
+	}
 	return nil
 }
 

@@ -25,6 +25,7 @@ import (
 	"virtlvm/internal/command"
 	"virtlvm/internal/config"
 	"virtlvm/internal/guests"
+	"virtlvm/internal/locks"
 	"virtlvm/internal/peer"
 	"virtlvm/internal/run"
 	"virtlvm/internal/server"
@@ -49,6 +50,7 @@ type Daemon struct {
 	log        *slog.Logger
 	store      *store.Store
 	engine     *activation.Manager
+	locks      *locks.Locks
 	exec       *run.Exec
 	observer   *guests.Observer
 	peers      *peer.Peers
@@ -148,7 +150,8 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
-		Handoff: d.engine, Peers: d.listPeers, PeerAllowed: d.peerAllowed, PeerConns: d.peerConns, Checker: d.newChecker(false),
+		Handoff: d.engine, Locks: d.locks, Peers: d.listPeers, PeerAllowed: d.peerAllowed, PeerConns: d.peerConns,
+		Checker: d.newChecker(false),
 	})
 	for l, name := range listeners {
 		h := srv.HTTP(name == nameReadWrite)
@@ -170,6 +173,8 @@ func (d *Daemon) background(ctx context.Context) {
 	go d.engine.Run(ctx, interval)
 	go d.startLockspaces(ctx)
 	go d.watchSpool(ctx)
+	go d.locks.WatchHosts(ctx)
+	go d.watchDevices(ctx)
 	go d.watchdog(ctx)
 	d.looked = make(chan struct{})
 	go func() {

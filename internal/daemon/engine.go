@@ -15,9 +15,11 @@ import (
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/lease"
+	"virtlvm/internal/locks"
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/run"
 	"virtlvm/internal/spool"
+	"virtlvm/internal/version"
 )
 
 // newEngine wires the engine to this host.
@@ -44,10 +46,11 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 	resolver := &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs}
 	// lvmlockctl takes turns inside one Reader.
 	leases := lease.New(looks, cfg.Paths.Dev, monotonic)
-	d.parts = checkParts{lvm.New(looks, cfg.Paths.Sys), leases, resolver, looks, boot}
-	return activation.New(activation.Deps{
+	volumes := lvm.New(looks, cfg.Paths.Sys)
+	d.parts = checkParts{volumes, leases, resolver, looks, boot}
+	engine := activation.New(activation.Deps{
 		Journal: d.store,
-		LVM:     lvm.New(looks, cfg.Paths.Sys),
+		LVM:     volumes,
 		Leases:  leases,
 		Guests:  d.observer,
 		Disks: &domain.Walker{
@@ -68,7 +71,12 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Alive:      run.ProcessAlive,
 		Find:       run.FindProcesses,
 		Settings:   d.settings,
-	}), nil
+	})
+	d.locks = locks.New(locks.Options{
+		Engine: engine, Leases: leases, Peers: caller{d.peers}, Hints: d.store, Attr: volumes.Attr,
+		Log: d.log, Host: d.host, Version: version.Version, Now: time.Now, Monotonic: monotonic,
+	})
+	return engine, nil
 }
 
 func (d *Daemon) settings() activation.Settings {
@@ -80,6 +88,7 @@ func (d *Daemon) settings() activation.Settings {
 		LockstartRetry:   cfg.LVM.LockstartRetry,
 		JournalKeep:      cfg.Journal.Keep,
 		IsolateLeftovers: cfg.Migration.Isolate,
+		Retain:           cfg.Locks.Retain,
 		BreakGlass: func() bool {
 			_, err := os.Stat(cfg.Paths.BreakGlass)
 			return err == nil

@@ -63,8 +63,23 @@ func (d *Daemon) newPeers() *peer.Peers {
 	})
 }
 
-// caller makes the engine's calls of other hosts.
+// caller makes the calls of other hosts, for the engine and the lock manager.
 type caller struct{ peers *peer.Peers }
+
+// Names implements locks.Peers.
+func (c caller) Names(ctx context.Context) ([]string, error) {
+	peers, err := c.peers.List(ctx)
+	names := make([]string, len(peers))
+	for i, p := range peers {
+		names[i] = p.Name
+	}
+	return names, err
+}
+
+// Each implements locks.Peers.
+func (c caller) Each(ctx context.Context, names []string, fn func(context.Context, string) error) map[string]error {
+	return c.peers.Each(ctx, names, fn)
+}
 
 // Call implements activation.Peers.
 func (c caller) Call(ctx context.Context, host, path string, in, out any) error {

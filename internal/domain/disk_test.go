@@ -96,7 +96,7 @@ func TestDiskForms(t *testing.T) {
 			<backingStore type='block'><format type='raw'/><source dev='/dev/vg/base'/><backingStore/></backingStore></mirror></disk>`,
 			[]Disk{{
 				Role: model.RoleWritable, Source: lv, ChainEnd: true,
-				Mirror:        &Source{Path: "/dev/vg/new", Format: "qcow2"}, MirrorReady: true,
+				Mirror: &Source{Path: "/dev/vg/new", Format: "qcow2"}, MirrorReady: true,
 				MirrorBacking: []Source{{Path: "/dev/vg/base", Format: "raw"}}, MirrorChainEnd: true,
 			}},
 		},

@@ -238,9 +238,9 @@ func (k volumeCopy) Look(ctx context.Context, c command.Command) (command.Sight,
 	if err := recall(c, &p); err != nil {
 		return command.Sight{}, err
 	}
-	s, r, err := lookAtJob(ctx, k.Jobs, c.Key)
-	if err != nil || s.Where != command.Running {
-		return s, err
+	s, r := lookAtJob(ctx, k.Jobs, c.Key)
+	if s.Where != command.Running {
+		return s, nil
 	}
 	s.Progress.Total, s.Progress.Phase = p.Size, "copying"
 	if r.Step == compareStep(p) {

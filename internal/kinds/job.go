@@ -12,10 +12,10 @@ import (
 )
 
 // lookAtJob turns the state of a job into a sight, without progress.
-func lookAtJob(ctx context.Context, jobs Jobs, key string) (command.Sight, backend.Report, error) {
+func lookAtJob(ctx context.Context, jobs Jobs, key string) (command.Sight, backend.Report) {
 	r, err := jobs.Look(ctx, key)
 	if err != nil {
-		return command.Sight{Where: command.Unknown, Reason: oneLine(err.Error())}, r, nil //nolint:nilerr // not to be told now is an answer
+		return command.Sight{Where: command.Unknown, Reason: oneLine(err.Error())}, r
 	}
 	s := command.Sight{Where: command.Running}
 	switch r.State {
@@ -25,7 +25,7 @@ func lookAtJob(ctx context.Context, jobs Jobs, key string) (command.Sight, backe
 		s.Where, s.Reason = command.Gone, r.String()
 	case backend.Running:
 	}
-	return s, r, nil
+	return s, r
 }
 
 // ended makes sure that a job does nothing any more, and returns how it ended.

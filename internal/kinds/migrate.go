@@ -149,9 +149,9 @@ func (k migrate) Look(ctx context.Context, c command.Command) (command.Sight, er
 	if err := recall(c, &p); err != nil {
 		return command.Sight{}, err
 	}
-	s, _, err := lookAtJob(ctx, k.Jobs, c.Key)
-	if err != nil || s.Where != command.Running {
-		return s, err
+	s, _ := lookAtJob(ctx, k.Jobs, c.Key)
+	if s.Where != command.Running {
+		return s, nil
 	}
 	s.Progress.Phase = "migrating"
 	// libvirt does not answer while a hook runs, and may be restarted: the work goes on.

@@ -15,7 +15,7 @@ import (
 //
 // An exclusive owner comes first. A host that has a shared row of its own and is the
 // owner too is in the middle of taking or converting the lock, which one look cannot
-// tell apart: it is listed once, as shared. An owner without a shared row of its own is
+// tell apart: it is listed once, as shared and converting. An owner without a shared row of its own is
 // listed as exclusive even while others still have shared rows.
 //
 // Left out are leftovers: of hosts that sanlock calls dead, and of generations older than
@@ -136,7 +136,7 @@ func candidates(row leaseRow) []model.Holder {
 		named = append(named, model.Holder{HostID: row.owner, Gen: row.gen, Mode: model.ModeEX})
 	}
 	for _, s := range row.shared {
-		named = append(named, model.Holder{HostID: s.host, Gen: s.gen, Mode: model.ModeSH})
+		named = append(named, model.Holder{HostID: s.host, Gen: s.gen, Mode: model.ModeSH, Converting: row.timestamp != 0 && s == owner})
 	}
 	return named
 }

@@ -112,6 +112,8 @@ func TestHolders(t *testing.T) {
 		return h
 	}
 	const ex, shm = model.ModeEX, model.ModeSH
+	converting := holder(shm, 1, 5)
+	converting.Converting = true
 	tests := map[string]struct {
 		lease string
 		want  []model.Holder
@@ -127,7 +129,7 @@ func TestHolders(t *testing.T) {
 		"dead in the table, newer on disk":  {row(lv1Offset, lv1, 327, 3, 6), []model.Holder{holder(ex, 3, 6)}},
 		"owner that no table knows":         {row(lv1Offset, lv1, 327, 9, 1), []model.Holder{holder(ex, 9, 1)}},
 		"one of three shares live":          {row(lv1Offset, lv1, 0, 1, 5) + sh(1, 4) + sh(2, 5) + sh(3, 5), []model.Holder{holder(shm, 2, 5)}},
-		"converting, beside a live sharer":  {row(lv1Offset, lv1, 500, 1, 5) + sh(1, 5) + sh(2, 5), []model.Holder{holder(shm, 1, 5), holder(shm, 2, 5)}},
+		"converting, beside a live sharer":  {row(lv1Offset, lv1, 500, 1, 5) + sh(1, 5) + sh(2, 5), []model.Holder{converting, holder(shm, 2, 5)}},
 		"owner beside another's shared":     {row(lv1Offset, lv1, 500, 1, 5) + sh(2, 5), []model.Holder{holder(ex, 1, 5), holder(shm, 2, 5)}},
 		"owner whose shared row is old":     {row(lv1Offset, lv1, 500, 2, 5) + sh(2, 4), []model.Holder{holder(ex, 2, 5)}},
 		"host ids of four digits and more":  {row(lv1Offset, lv1, 0, 12345, 5) + sh(12345, 77777), []model.Holder{holder(shm, 12345, 77777)}},

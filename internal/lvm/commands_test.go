@@ -24,6 +24,8 @@ func TestCommandLines(t *testing.T) {
 		"vgchange --lockstop vg_san":                lvm.LockStopCmd("vg_san"),
 
 		"dmsetup wipe_table --noflush --nolockfs vg_san-lv--1": lvm.CutOffCmd("vg_san", "lv-1"),
+
+		"dmsetup wipe_table --noflush --nolockfs --noudevsync vg_san-lv1_rimage_0": lvm.WipeCmd("vg_san-lv1_rimage_0"),
 	}
 	for want, cmd := range tests {
 		require.NoError(t, cmd.Err)

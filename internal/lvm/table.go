@@ -3,6 +3,7 @@ package lvm
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -62,4 +63,19 @@ func isNumber(s string) bool {
 // file systems frozen. lvchange -an removes the device, lvchange --refresh brings it back.
 func CutOffCmd(vg, lv string) run.Cmd {
 	return run.Cmd{Name: "dmsetup", Args: []string{"wipe_table", "--noflush", "--nolockfs", MapperName(vg, lv)}, Err: CheckName(vg + "/" + lv)}
+}
+
+// WipeCmd is CutOffCmd for any device by its name under /dev/mapper, without waiting for
+// udev, which may look at the device.
+func WipeCmd(name string) run.Cmd {
+	return run.Cmd{Name: "dmsetup", Args: []string{"wipe_table", "--noflush", "--nolockfs", "--noudevsync", name}}
+}
+
+// Suspended reports whether a device is suspended: what is written to it waits.
+func (l *LVM) Suspended(d Device) (bool, error) {
+	value, err := attribute(filepath.Join(l.sysRoot, "block"), d.Kernel, "suspended")
+	if err != nil {
+		return false, fmt.Errorf("cannot tell whether %s is suspended: %w", d.Name, err)
+	}
+	return value != "0", nil
 }

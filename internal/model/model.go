@@ -5,6 +5,7 @@ package model
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // LockMode is the mode of an LV lock (lvmlockd) on one host.
@@ -128,8 +129,8 @@ const OwnerOperator = "operator"
 
 // Hold says: Owner needs Volume on this host.
 type Hold struct {
-	Owner  string // guest uuid, OwnerOperator, or see CommandOwner
-	Guest  string // guest name, for messages; empty for an operator or a command
+	Owner  string // guest uuid, OwnerOperator, OwnerRetained, or see CommandOwner
+	Guest  string // guest name, for messages; of a retained volume the last guest, or empty
 	Volume VolumeID
 	LockLV string // uuid of the LV whose lock protects the volume: see Volume.LockLV
 	Name   string // "vg/lv" when last seen
@@ -175,8 +176,11 @@ func (h Hold) Wanted() LockMode {
 
 // Subject names the hold's owner in messages: "guest vm1", "an operator" or "command KEY".
 func (h Hold) Subject() string {
-	if h.Owner == OwnerOperator {
+	switch h.Owner {
+	case OwnerOperator:
 		return "an operator"
+	case OwnerRetained:
+		return "nobody"
 	}
 	if key, _, ok := CommandOf(h.Owner); ok {
 		return "command " + key
@@ -225,6 +229,9 @@ type Holder struct {
 	State  HostState // of that host now
 	FreeIn int       // seconds until sanlock frees a silent host's lease; 0 if live or not known
 	Self   bool      // this host
+	// Converting: the lease names this host as owner and as shared holder, so that it is
+	// taking the lock exclusively at this moment, or failing to.
+	Converting bool
 }
 
 // Label is the holder's name in messages. That of a twin is nobody's: a host could not be
@@ -237,6 +244,28 @@ func (h Holder) Label() string {
 		return fmt.Sprintf("%s (host_id %d)", h.Host, h.HostID)
 	}
 	return h.Host
+}
+
+// Text says how, by whom and until when a volume is held, as in "exclusively by kvm-a".
+func (h Holder) Text(now time.Time) string {
+	mode := "exclusively"
+	if h.Mode == ModeSH {
+		mode = "shared"
+	}
+	text := fmt.Sprintf("%s by %s", mode, h.Label())
+	switch h.State {
+	case HostLive:
+		return text
+	case HostUnknown:
+		return text + ", a host that sanlock here has not watched for long enough to know whether it lives: try again in a minute"
+	case HostFail, HostDead:
+	}
+	text += fmt.Sprintf(", a host that is not renewing its leases (sanlock: %s)", h.State)
+	if h.FreeIn > 0 {
+		in := time.Duration(h.FreeIn) * time.Second
+		text += fmt.Sprintf("; sanlock frees it in about %s, at %s: try again then", in, now.Add(in).Format("15:04:05"))
+	}
+	return text
 }
 
 // HostState is sanlock's view of another host.

@@ -45,10 +45,16 @@ func CommandOf(owner string) (key, guest string, ok bool) {
 	return key, guest, ok
 }
 
+// OwnerRetained is the owner of a hold that nobody uses: the volume stays exclusive on this
+// host for a quick restart of its guest, or because its lock was transferred here. It gives
+// way to whoever needs the volume on this host, and to another host that asks for it while
+// it is closed. It is never taken again where somebody has taken it away.
+const OwnerRetained = "retained"
+
 // IsGuest reports whether the owner of a hold is a guest, by its uuid.
 func IsGuest(owner string) bool {
 	_, _, command := CommandOf(owner)
-	return owner != OwnerOperator && !command
+	return owner != OwnerOperator && owner != OwnerRetained && !command
 }
 
 // Together reports whether two owners may both write a volume: a guest, and the command

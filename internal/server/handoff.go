@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"virtlvm/internal/api"
 )
@@ -16,6 +17,9 @@ type Handoff interface {
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
 	HandoffSides(ctx context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error)
 	Notice(peer string, n api.PeerNotice)
+	LocksHere(context.Context, api.LocksQuery) (api.LocksAnswer, error)
+	Release(ctx context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error)
+	Retain(ctx context.Context, peer string, req api.RetainRequest) (struct{}, error)
 }
 
 // handoffRoutes are the requests that hosts make of each other.
@@ -35,6 +39,14 @@ func (s *Server) handoffRoutes() []route {
 			h.Notice(peer, n)
 			return struct{}{}, nil
 		})},
+		{"POST " + api.RoutePeerHello, AccessPeer, asked(func(context.Context, string, struct{}) (api.Hello, error) {
+			return api.Hello{Version: s.Version, Now: time.Now()}, nil
+		})},
+		{"POST " + api.RoutePeerLocks, AccessPeer, asked(func(ctx context.Context, _ string, q api.LocksQuery) (api.LocksAnswer, error) {
+			return h.LocksHere(ctx, q)
+		})},
+		{"POST " + api.RoutePeerRelease, AccessPeer, asked(h.Release)},
+		{"POST " + api.RoutePeerRetain, AccessPeer, asked(h.Retain)},
 	}
 }
 

@@ -19,7 +19,10 @@ import (
 )
 
 // fakeHandoff notes who asks.
-type fakeHandoff struct{ asked []string }
+type fakeHandoff struct {
+	Handoff
+	asked []string
+}
 
 func (f *fakeHandoff) note(peer, what string) { f.asked = append(f.asked, peer+" "+what) }
 

@@ -50,6 +50,8 @@ type Options struct {
 	PeerConns func(host string, open int)
 	// Handoff answers other hosts; nil: none is answered.
 	Handoff Handoff
+	// Locks is the cluster lock manager; nil: there is none.
+	Locks Locks
 	// Checker runs the checks; nil: there are none.
 	Checker Checker
 	Log     *slog.Logger
@@ -115,7 +117,7 @@ func New(o Options) *Server {
 		{"POST " + api.RouteActivate, AccessWrite, s.activate},
 		{"POST " + api.RouteDeactivate, AccessWrite, s.deactivate},
 	}
-	for _, r := range slices.Concat(routes, s.handoffRoutes(), s.peerCommandRoutes(), s.checkRoutes()) {
+	for _, r := range slices.Concat(routes, s.handoffRoutes(), s.lockRoutes(), s.peerCommandRoutes(), s.checkRoutes()) {
 		s.mux.HandleFunc(r.pattern, s.guard(r.access, r.handle))
 	}
 	s.mux.HandleFunc("/", s.guard(AccessAny, func(r *http.Request) (any, error) {

@@ -1,5 +1,3 @@
-// Package watch sees links and addresses go away and come back (rtnetlink(7)). It only ever says
-// "look": whether another host can still be reached is found out by asking it.
 package watch
 
 import (

@@ -62,6 +62,14 @@ _virtlvm() {
 		'volume/copy --format' | 'volume/copy --to-format' | 'volume/copy --bandwidth' | 'volume/copy --deadline' | 'volume/copy --on-disconnect') value=$word ;;
 		'volume move') path='volume/move' ;;
 		'volume/move --to-vg' | 'volume/move --name' | 'volume/move --bandwidth' | 'volume/move --deadline' | 'volume/move --on-disconnect') value=$word ;;
+		' locks') path='locks' ;;
+		' lock') path='lock' ;;
+		'lock show') path='lock/show' ;;
+		'lock transfer') path='lock/transfer' ;;
+		'lock/transfer --to' | 'lock/transfer --guest') value=$word ;;
+		'lock where') path='lock/where' ;;
+		'lock/where --op' | 'lock/where --on') value=$word ;;
+		' hosts') path='hosts' ;;
 		' commands') path='commands' ;;
 		'commands --limit' | 'commands --state' | 'commands --since') value=$word ;;
 		' command') path='command' ;;
@@ -78,6 +86,7 @@ _virtlvm() {
 		'hooks --limit' | 'hooks --guest') value=$word ;;
 		' activate') path='activate' ;;
 		' deactivate') path='deactivate' ;;
+		' lease-lost') path='lease-lost' ;;
 		' peer') path='peer' ;;
 		'peer authorize') path='peer/authorize' ;;
 		'peer test') path='peer/test' ;;
@@ -97,6 +106,7 @@ _virtlvm() {
 		--socket) kind='file' ;;
 		--to-vg) kind='group' ;;
 		--guest) kind='guest' ;;
+		--guest) kind='guest' ;;
 		esac
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'
@@ -105,6 +115,9 @@ _virtlvm() {
 		guest/migrate) candidates+=' --persistent --undefine-source --auto-converge --bandwidth --uri --deadline --on-disconnect --detach' ;;
 		volume/copy) candidates+=' --format --to-format --overwrite --shared --bandwidth --deadline --on-disconnect --detach' ;;
 		volume/move) candidates+=' --to-vg --name --bandwidth --deadline --on-disconnect --detach' ;;
+		locks) candidates+=' --cluster --stale' ;;
+		lock/transfer) candidates+=' --to --guest --wait' ;;
+		lock/where) candidates+=' --op --on' ;;
 		commands) candidates+=' --limit --state --since' ;;
 		command/cancel) candidates+=' --why' ;;
 		command/resolve) candidates+=' --as --why' ;;
@@ -112,6 +125,7 @@ _virtlvm() {
 		events) candidates+=' --follow --after --limit' ;;
 		hooks) candidates+=' --limit --guest' ;;
 		activate) candidates+=' --shared' ;;
+		lease-lost) candidates+=' --yes' ;;
 		relay) candidates+=' --peer' ;;
 		esac
 	else
@@ -122,13 +136,19 @@ _virtlvm() {
 		'guest 0') candidates='migrate handoff' ;;
 		'volume/move 0') kind='volume' ;;
 		'volume 0') candidates='copy move' ;;
+		'locks 0') kind='group' ;;
+		'lock/show 0') kind='volume' ;;
+		'lock/transfer 0') kind='volume' ;;
+		'lock/where 0') kind='volume' ;;
+		'lock 0') candidates='show transfer where' ;;
 		'command 0') candidates='watch cancel resolve run' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
+		'lease-lost 0') kind='group' ;;
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status check volumes guests guest volume commands command events hooks activate deactivate peer relay config version' ;;
+		' 0') candidates='status check volumes guests guest volume locks lock hosts commands command events hooks activate deactivate lease-lost peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then

@@ -24,6 +24,7 @@ import (
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/lease"
+	"virtlvm/internal/locks"
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/run"
 	"virtlvm/internal/store"
@@ -39,8 +40,8 @@ type Cluster struct {
 	T     *testing.T
 	SAN   *san.SAN
 	Hosts map[string]*Host
-	// Cut says whether a call between two hosts is lost; nil: none is.
-	Cut func(from, to, path string) bool
+	// Cut says whether a call between two hosts is lost, Lost whether its answer is; nil: none.
+	Cut, Lost func(from, to, path string) bool
 	// Tamper changes what a host answers another; nil: nothing is.
 	Tamper func(path string, answer any) (any, error)
 	skew   atomic.Int64 // nanoseconds that the clock runs ahead
@@ -66,12 +67,15 @@ type Host struct {
 	// orphan is a command of an earlier daemon that still runs, nil when there is none.
 	orphan   func() []string
 	glass    atomic.Bool
+	retain   atomic.Bool     // [locks] release = "retain"
 	others   func() []string // the hosts it knows
 	isolate  atomic.Bool
 	skew     time.Duration // of the daemon's clock; set while it is down
+	ahead    time.Duration // of the clock that it tells others
 	programs programs      // those that the daemon has run
 	mu       sync.Mutex
 	engine   *activation.Manager // nil: the daemon is down
+	locks    *locks.Locks
 	store    *store.Store
 	stop     context.CancelFunc
 	done     chan struct{}
@@ -153,10 +157,11 @@ func (h *Host) StartDaemon() {
 	}
 	looks := activation.Recorder{Runner: runner, Now: h.now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
 	observer := guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc"))
+	volumes, leases := lvm.New(looks, h.LVM.SysDir()), lease.New(looks, "/dev", h.uptime)
 	m := activation.New(activation.Deps{
 		Journal: journal, Peers: peers{h}, OtherHosts: func(context.Context) []string { return h.others() },
-		LVM:    lvm.New(looks, h.LVM.SysDir()),
-		Leases: lease.New(looks, "/dev", h.uptime),
+		LVM:    volumes,
+		Leases: leases,
 		Guests: observer,
 		Disks: &domain.Walker{
 			Resolver:  &domain.Resolver{Root: h.dir, PoolDirs: []string{"/etc/libvirt/storage"}},
@@ -181,9 +186,13 @@ func (h *Host) StartDaemon() {
 		Settings: func() activation.Settings {
 			return activation.Settings{
 				Scope: h.scope, CommandTimeout: h.timeout, LockstartRetry: 50 * time.Millisecond,
-				JournalKeep: time.Hour, BreakGlass: h.glass.Load, IsolateLeftovers: h.isolate.Load(),
+				JournalKeep: time.Hour, BreakGlass: h.glass.Load, IsolateLeftovers: h.isolate.Load(), Retain: h.retain.Load(),
 			}
 		},
+	})
+	h.locks = locks.New(locks.Options{
+		Engine: m, Leases: leases, Peers: peers{h}, Hints: h.store, Attr: volumes.Attr,
+		Log: slog.New(slog.NewTextHandler(h.log, nil)), Host: h.Name, Version: "1.2.3", Now: h.c.Now, Monotonic: h.uptime,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	h.engine, h.stop, h.done = m, stop, make(chan struct{})
@@ -219,6 +228,14 @@ func (h *Host) Engine() *activation.Manager {
 	defer h.mu.Unlock()
 	require.NotNil(h.c.T, h.engine, "the daemon of %s is down", h.Name)
 	return h.engine
+}
+
+// Locks is the lock manager of the running daemon.
+func (h *Host) Locks() *locks.Locks {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.NotNil(h.c.T, h.engine, "the daemon of %s is down", h.Name)
+	return h.locks
 }
 
 // running is the engine, nil while the daemon is down.

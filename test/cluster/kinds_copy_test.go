@@ -19,7 +19,7 @@ var copyArgs = api.CopyArgs{Source: "vg_san/vm1", Destination: "vg_two/copy"}
 // sourceIntact: nothing has happened to the source, and vm1 starts from it.
 func (r *rig) sourceIntact() {
 	r.t.Helper()
-	require.Equal(r.t, pattern(rigSize), r.content("vg_san/vm1"))
+	require.Equal(r.t, pattern(), r.content("vg_san/vm1"))
 	require.Empty(r.t, r.tags("vg_san/vm1"))
 	require.Equal(r.t, "off", r.state(r.a, "vg_san/vm1"))
 	require.NoError(r.t, r.b.Virt.Start(ctx, "vm1"))
@@ -28,7 +28,7 @@ func (r *rig) sourceIntact() {
 // copied: the copy is complete, held by nobody, and says so.
 func (r *rig) copied(dst string) {
 	r.t.Helper()
-	require.Equal(r.t, pattern(rigSize), r.content(dst)[:rigSize])
+	require.Equal(r.t, pattern(), r.content(dst)[:rigSize])
 	require.Equal(r.t, []string{"virtlvm.command=kvm-a-7"}, r.tags(dst))
 	require.Equal(r.t, "off", r.state(r.a, dst))
 	r.released(r.a)
@@ -192,7 +192,7 @@ func TestVolumeCopyOverwrites(t *testing.T) {
 		r := rig(t, 2*rigSize)
 		v := r.mustAsk(r.a, api.KindVolumeCopy, args).end()
 		require.Equal(t, command.Done, v.Outcome, v.Reason)
-		assert.Equal(t, pattern(rigSize), r.content("vg_san/vm2")[:rigSize])
+		assert.Equal(t, pattern(), r.content("vg_san/vm2")[:rigSize])
 		assert.Empty(t, r.tags("vg_san/vm2"))
 		require.NoError(t, r.a.Virt.Start(ctx, "vm2"))
 	})
@@ -232,7 +232,7 @@ func TestVolumeCopyFormats(t *testing.T) {
 	assert.Equal(t, "QFI\xfb", string(head))
 	v = r.mustAsk(r.a, api.KindVolumeCopy, api.CopyArgs{Source: "vg_two/q", Destination: "vg_two/raw", Format: "qcow2", ToFormat: "raw"}).end()
 	require.Equal(t, command.Done, v.Outcome, v.Reason)
-	assert.Equal(t, pattern(rigSize), r.content("vg_two/raw"))
+	assert.Equal(t, pattern(), r.content("vg_two/raw"))
 
 	// An image that has another below it, and one that is none.
 	require.NoError(t, os.WriteFile(r.data("vg_two/q"), san.Qcow2Image(rigSize, "/dev/vg_san/base", "raw"), 0o600))

@@ -88,7 +88,7 @@ func TestKindsAreAdopted(t *testing.T) {
 			r.jobs["kvm-a"].Gate = func(string, int) { <-gate }
 			return func() { close(gate) }
 		}, func(r *rig) {
-			assert.Equal(r.t, pattern(rigSize), r.content("vg_two/copy"))
+			assert.Equal(r.t, pattern(), r.content("vg_two/copy"))
 			assert.Equal(r.t, "off", r.state(r.a, "vg_two/copy"))
 		}},
 		api.KindVolumeMove: {moveArgs, func(r *rig) func() {

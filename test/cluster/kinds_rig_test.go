@@ -61,7 +61,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, c: c, a: c.Hosts["kvm-a"], b: c.Hosts["kvm-b"], jobs: map[string]*backendtest.InProcess{}, kill: &killer{}}
 	require.NoError(t, c.SAN.AddVG(san.VGSpec{Name: "vg_two"}))
 	r.volume("vg_san", "vm1", rigSize)
-	require.NoError(t, os.WriteFile(r.data("vg_san/vm1"), pattern(rigSize), 0o600))
+	require.NoError(t, os.WriteFile(r.data("vg_san/vm1"), pattern(), 0o600))
 	for _, h := range c.Hosts {
 		_, err := h.Virt.Define(ctx, XML("vm1", UUID(1), Disk{Path: "vm1"}))
 		require.NoError(t, err)
@@ -112,8 +112,8 @@ func (r *rig) tags(name string) []string {
 	return strings.FieldsFunc(strings.TrimSpace(out), func(c rune) bool { return c == ',' })
 }
 
-func pattern(size int) []byte {
-	return bytes.Repeat([]byte("the content of vm1's disk; "), size/27+1)[:size]
+func pattern() []byte {
+	return bytes.Repeat([]byte("the content of vm1's disk; "), rigSize/27+1)[:rigSize]
 }
 
 // program stands in for programs in units.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"sync"
 
 	"virtlvm/internal/api"
 )
@@ -26,6 +28,12 @@ func (p peers) Call(ctx context.Context, host, path string, in, out any) error {
 		return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd on %s cannot be reached", host))
 	}
 	answer, err := dispatch(ctx, m, p.from.Name, path, in)
+	if path == api.RoutePeerHello {
+		answer, err = api.Hello{Version: api.Version{Version: "1.2.4", Host: host}, Now: p.from.c.Now().Add(to.ahead)}, nil
+	}
+	if lost := p.from.c.Lost; lost != nil && lost(p.from.Name, host, path) {
+		return api.NewError(api.KindUnknown, host+" may or may not have done it")
+	}
 	if err == nil && p.from.c.Tamper != nil {
 		answer, err = p.from.c.Tamper(path, answer)
 	}
@@ -39,6 +47,35 @@ func (p peers) Call(ctx context.Context, host, path string, in, out any) error {
 	return json.Unmarshal(data, out)
 }
 
+// Names implements locks.Peers.
+func (p peers) Names(context.Context) ([]string, error) {
+	var names []string
+	for name := range p.from.c.Hosts {
+		if name != p.from.Name {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Each implements locks.Peers.
+func (p peers) Each(ctx context.Context, names []string, fn func(context.Context, string) error) map[string]error {
+	results := map[string]error{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, name := range names {
+		all.Go(func() {
+			err := fn(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			results[name] = err
+		})
+	}
+	all.Wait()
+	return results
+}
+
 // engine is what peers call.
 type engine interface {
 	Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error)
@@ -48,6 +85,9 @@ type engine interface {
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
 	HandoffSides(ctx context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error)
 	Notice(peer string, n api.PeerNotice)
+	LocksHere(ctx context.Context, q api.LocksQuery) (api.LocksAnswer, error)
+	Release(ctx context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error)
+	Retain(ctx context.Context, peer string, req api.RetainRequest) (struct{}, error)
 }
 
 func dispatch(ctx context.Context, m engine, from, path string, in any) (any, error) {
@@ -67,6 +107,12 @@ func dispatch(ctx context.Context, m engine, from, path string, in any) (any, er
 	case api.RoutePeerNotice:
 		m.Notice(from, in.(api.PeerNotice))
 		return struct{}{}, nil
+	case api.RoutePeerLocks:
+		return m.LocksHere(ctx, in.(api.LocksQuery))
+	case api.RoutePeerRelease:
+		return m.Release(ctx, from, in.(api.ReleaseRequest))
+	case api.RoutePeerRetain:
+		return m.Retain(ctx, from, in.(api.RetainRequest))
 	}
 	return nil, fmt.Errorf("no route %s", path)
 }

@@ -52,6 +52,12 @@ says "vm1 running"
 on kvm-b virtlvm volumes
 exits 0
 says "kvm-a(ex)"
+on kvm-b virtlvm lock show vg_san/vm1
+exits 0
+says "yes yes guest vm1"
+on kvm-b virtlvm lock transfer vg_san/vm1 --to kvm-b
+exits 4
+says "vg_san/vm1 is used on kvm-a by guest vm1"
 runs_on kvm-a
 
 headline "4. virtlvmd on kvm-a is killed while the guest runs: the lock stays"
