@@ -326,7 +326,7 @@ func TestHalfMadeVolumeStays(t *testing.T) {
 			_, err := r.b.Virt.Define(ctx, XML("vm9", UUID(9), Disk{Path: "/dev/mapper/vg_two-copy"}))
 			assert.NoError(r.t, err)
 		}, "vg_two/copy is a disk of guest vm9, which is defined on kvm-b"},
-		"open here": {func(r *rig) { assert.NoError(r.t, r.a.LVM.Open("vg_two", "copy", 4711)) }, "vg_two/copy is open on this host; 'lsof /dev/vg_two/copy' tells by whom"},
+		"open here": {func(r *rig) { assert.NoError(r.t, r.a.LVM.Open("vg_two", "copy", 4711)) }, "vg_two/copy is open on kvm-a; 'lsof /dev/vg_two/copy' there tells by whom"},
 		"somebody has taken the tag off": {func(r *rig) {
 			_, err := r.a.Run("lvchange", "--deltag", "virtlvm.incomplete=kvm-a-7", "vg_two/copy")
 			assert.NoError(r.t, err)

@@ -48,6 +48,8 @@ type rig struct {
 	copies int
 	// deaf: libvirt answers no call of the daemon on host a.
 	deaf bool
+	// asked counts the commands: each has a key of its own, the first ends in 7.
+	asked int
 }
 
 // size of the volumes: small, to be copied fast.
@@ -424,8 +426,9 @@ func (r *rig) ask(h *Host, kind string, args any) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.asked++
 	return &work{r: r, h: h, kind: kind, c: command.Command{
-		Key: h.Name + "-7", ID: 7, Kind: kind, Args: doc, Plan: p.Record, Targets: p.Targets, Origin: h.Name, Executor: h.Name,
+		Key: fmt.Sprint(h.Name, "-", 6+r.asked), ID: 7, Kind: kind, Args: doc, Plan: p.Record, Targets: p.Targets, Origin: h.Name, Executor: h.Name,
 		State: model.StateBackend,
 	}}, nil
 }
@@ -444,6 +447,11 @@ func (w *work) end() command.Verdict {
 	for {
 		v, s := w.once()
 		if v.Outcome == command.Done || v.Outcome == command.NotDone {
+			w.r.kill.arm(0, "", false) // what is looked at afterwards is not the command's
+			if w.r.kill.isDead() {
+				w.die()
+				continue
+			}
 			return v
 		}
 		require.True(w.r.t, time.Now().Before(deadline), "no end: %+v, %+v", s, v)
