@@ -52,10 +52,12 @@ setup:
 	@command -v gcc >/dev/null || { echo "gcc is missing (the daemon's SQLite is C): apt-get install gcc libc6-dev" >&2; exit 1; }
 	@$(GO) mod download || { echo "some Go modules are not on this machine and cannot be fetched: see the message above; GOPROXY is $$($(GO) env GOPROXY)" >&2; exit 1; }
 
-# GORACE: else each program run by a test waits a second at its end.
+# GORACE: else each program run by a test waits a second at its end. Under the race detector
+# the long tests of test/cluster do only a part of what they do.
 .PHONY: test
 test: setup
 	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 10m ./...
+	$(GO) test -timeout 10m -run '^TestCrashAtEveryLine$$' ./test/cluster
 
 # BENCHFLAGS=-short measures less, in 20 s. Without xmllint the bash hook reads XML with sed.
 .PHONY: bench

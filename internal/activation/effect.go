@@ -88,6 +88,8 @@ func (r Recorder) Run(ctx context.Context, cmd run.Cmd) (run.Result, error) {
 // effect is a command that changes something, from its intent to its result.
 type effect struct {
 	id      int64 // 0: the journal could not take it
+	kind    string
+	cause   string
 	vg      string
 	targets []model.Volume
 	res     run.Result
@@ -107,7 +109,7 @@ const (
 // has run.
 func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets []model.Volume, change store.HoldChange, need must) (*effect, error) {
 	c := causeOf(ctx)
-	e := &effect{targets: targets}
+	e := &effect{kind: kind, cause: c.text, targets: targets}
 	if len(targets) > 0 {
 		e.vg = targets[0].VG
 	}
@@ -174,6 +176,7 @@ func (m *Manager) conclude(ctx context.Context, e *effect, done bool, outcome st
 	case e.err == nil:
 		r.Error = "exit code 0, but the volumes are not as wanted"
 	}
+	m.tallyChange(e, r.State)
 	if e.id == 0 {
 		return
 	}

@@ -146,6 +146,9 @@ func (m *Manager) fateOf(h model.Hold, snap guests.Snapshot) fate {
 		return keep
 	}
 	if h.Phase == model.PhaseIncoming && !h.Prepared && !h.Attempt.Seen && snap.Liveness(h.Owner, h.Guest) == guests.Gone {
+		if h.Attempt.AnsweredMillis == 0 {
+			return ending // the daemon died before the verdict
+		}
 		// Its migration has only called `migrate`. A `release` now is that of a plain start
 		// which was refused meanwhile; checkIncoming asks the source how it stands.
 		return keep

@@ -306,7 +306,7 @@ func (m *Manager) checkMigrations(ctx context.Context) {
 		return
 	}
 	m.asked.Go(func() {
-		m.askOthers(ctx)
+		m.askOthers(m.Branch(ctx, "asks others"))
 		m.mu.Lock()
 		m.asking = false
 		m.mu.Unlock()
@@ -332,12 +332,12 @@ func (m *Manager) askOthers(ctx context.Context) {
 	m.solved(topicLeftover, found)
 	var all sync.WaitGroup
 	for uuid := range incoming {
-		all.Go(func() { m.checkIncoming(ctx, uuid) })
+		all.Go(func() { m.checkIncoming(m.Branch(ctx, "incoming "+uuid), uuid) })
 	}
 	for uuid, h := range lent {
-		all.Go(func() { m.checkLeftover(ctx, uuid, h) })
+		all.Go(func() { m.checkLeftover(m.Branch(ctx, "left over "+uuid), uuid, h) })
 	}
-	all.Go(func() { m.checkTwice(ctx) })
+	all.Go(func() { m.checkTwice(m.Branch(ctx, "twice")) })
 	all.Wait()
 }
 

@@ -91,6 +91,8 @@ type Deps struct {
 	Alive  func(pid int, start uint64) bool     // is that process still there?
 	Find   func(argv []string) []run.Process    // processes that run a command line
 	After  func(time.Duration) <-chan time.Time // default time.After
+	// Branch tells, in its context, what goes on beside something else; nil: nobody asks.
+	Branch func(ctx context.Context, what string) context.Context
 
 	Settings func() Settings // read at each use, so that a reload takes effect
 }
@@ -147,6 +149,7 @@ type Manager struct {
 	asked     sync.WaitGroup
 	vgs       map[string]*vgQueue
 	report    report
+	tallies   tallies
 	nextLook  time.Time // when everything is looked at next; zero: now
 	known     []lvm.VG  // from the last full look
 	handmade  *handmade // what others do to our volumes
@@ -157,6 +160,9 @@ type Manager struct {
 func New(d Deps) *Manager {
 	if d.After == nil {
 		d.After = time.After
+	}
+	if d.Branch == nil {
+		d.Branch = func(ctx context.Context, _ string) context.Context { return ctx }
 	}
 	return &Manager{
 		Deps:     d,
@@ -179,6 +185,7 @@ func New(d Deps) *Manager {
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
 		report:    newReport(),
+		tallies:   newTallies(),
 		handmade:  newHandmade(),
 	}
 }

@@ -148,6 +148,7 @@ func (m *Manager) pass(ctx context.Context, full bool) {
 		m.ensureVG(ctx, vg)
 	}
 	m.followStories(ctx)
+	m.tallyPass()
 }
 
 // lookAtVGs refreshes what is known of the volume groups and starts lockspaces that the

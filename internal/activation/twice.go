@@ -53,7 +53,7 @@ func (m *Manager) checkTwice(ctx context.Context) {
 		}
 		topic := topicTwice + p.uuid + " " + p.host
 		found[topic] = true
-		all.Go(func() { m.problem(topic, m.runsTwice(ctx, p.uuid, p.guest, p.host, since)) })
+		all.Go(func() { m.problem(topic, m.runsTwice(m.Branch(ctx, topic), p.uuid, p.guest, p.host, since)) })
 	}
 	all.Wait()
 	m.solved(topicTwice, found)

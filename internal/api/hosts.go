@@ -13,6 +13,9 @@ const PeerSocketPath = "/run/virtlvm/peer.sock"
 // PeerPreamble begins the first line on a connection to the peer socket.
 const PeerPreamble = "PEER "
 
+// RouteMetrics is where Prometheus' text format is had: on all sockets of this host.
+const RouteMetrics = "/metrics" // GET -> text
+
 // RoutePeers lists the other hosts that this daemon knows.
 const RoutePeers = "/v1/peers" // GET -> Peers
 

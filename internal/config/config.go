@@ -32,6 +32,7 @@ type Config struct {
 	Log       Log
 	Peers     Peers
 	Migration Migration
+	Metrics   Metrics
 	Paths     Paths
 }
 
@@ -78,6 +79,11 @@ type Locks struct {
 	// Retain keeps a guest's exclusive volumes so after it has ended, for a quick restart,
 	// until another host asks for them.
 	Retain bool
+}
+
+// Metrics says where metrics go besides the socket.
+type Metrics struct {
+	Textfile string // for node_exporter's textfile collector; "": none
 }
 
 // Journal bounds the database.

@@ -78,6 +78,8 @@ call_timeout = "2s"
 parallel = 3
 [migration]
 leftover = "isolate"
+[metrics]
+textfile = "/m/virtlvm.prom"
 [paths]
 state_dir = "/a"
 run_dir = "/b"
@@ -107,6 +109,7 @@ socket_group = ""
 			SSHDir: "/k", ConnectTimeout: time.Second, CallTimeout: 2 * time.Second, Parallel: 3,
 		},
 		Migration: Migration{Isolate: true},
+		Metrics:   Metrics{Textfile: "/m/virtlvm.prom"},
 		Paths: Paths{
 			StateDir: "/a", RunDir: "/b", LibvirtRun: "/c", Definitions: "/q", PoolDirs: []string{}, Proc: "/d", Sys: "/e",
 			Dev: "/f", Root: "/g", Tools: []string{"/h", "/i"}, BreakGlass: "/j", SocketGroup: "",
@@ -119,8 +122,8 @@ func TestParseRefuses(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, locks, log, lvm, migration, paths, peers, reconcile, scope`}},
-		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, locks, log, lvm, migration, paths, peers, reconcile, scope`}},
+		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope`}},
+		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope`}},
 		{"unknown key", "[lvm]\n\ntime_out = \"1s\"", []string{`c.toml:3: unknown key "time_out" in [lvm]; known: timeout, lockstart_retry`}},
 		{"key with a newline", "[lvm]\n\"a\\nb\" = 1", []string{`c.toml:2: unknown key "a\nb" in [lvm]; known: timeout, lockstart_retry`}},
 		{"no section", "hook = 60", []string{`c.toml:1: hook must be a section: write [hook] on a line of its own`}},
@@ -146,6 +149,8 @@ func TestParseRefuses(t *testing.T) {
 		{"discover no switch", "[peers]\ndiscover = \"yes\"", []string{`c.toml:2: peers.discover: must be true or false`}},
 		{"release of no kind", "[locks]\nrelease = true", []string{`c.toml:2: locks.release: must be "deactivate" or "retain"`}},
 		{"leftover unknown", "[migration]\nleftover = \"kill\"", []string{`c.toml:2: migration.leftover: must be "report" or "isolate"`}},
+		{"textfile of another name", "[metrics]\ntextfile = \"/m/virtlvm.txt\"", []string{`c.toml:2: metrics.textfile: must end with .prom, or node_exporter does not read it`}},
+		{"textfile without folder", "[metrics]\ntextfile = \"virtlvm.prom\"", []string{`c.toml:2: metrics.textfile: "virtlvm.prom" is not an absolute path`}},
 		{"leftover no text", "[migration]\nleftover = true", []string{`c.toml:2: migration.leftover: must be "report" or "isolate"`}},
 		{"parallel none", "[peers]\nparallel = 0", []string{`c.toml:2: peers.parallel: must be a number from 1 to 256`}},
 		{"parallel no number", "[peers]\nparallel = \"2\"", []string{`c.toml:2: peers.parallel: must be a number from 1 to 256`}},
@@ -164,7 +169,7 @@ func TestParseRefuses(t *testing.T) {
 				`c.toml:2: lvm.timeout: must be a duration in quotes such as "90s" or "1h30m"`,
 				`c.toml:4: unknown key "x" in [hook]; known: deadline`,
 				`c.toml:6: log.level: must be "debug", "info", "warn" or "error"`,
-				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, locks, log, lvm, migration, paths, peers, reconcile, scope`,
+				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope`,
 			},
 		},
 	}

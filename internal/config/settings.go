@@ -36,6 +36,7 @@ var settings = []setting{
 	{"peers", "call_timeout", duration(func(c *Config) *time.Duration { return &c.Peers.CallTimeout }, 100*time.Millisecond, 10*time.Minute)},
 	{"peers", "parallel", setParallel},
 	{"migration", "leftover", setLeftover},
+	{"metrics", "textfile", text(func(c *Config) *string { return &c.Metrics.Textfile }, promFile)},
 	{"paths", "state_dir", text(func(c *Config) *string { return &c.Paths.StateDir }, absolute)},
 	{"paths", "run_dir", text(func(c *Config) *string { return &c.Paths.RunDir }, absolute)},
 	{"paths", "libvirt_run", text(func(c *Config) *string { return &c.Paths.LibvirtRun }, absolute)},
@@ -188,6 +189,14 @@ func absoluteOrEmpty(s string) error {
 		return nil
 	}
 	return absolute(s)
+}
+
+// promFile is a file that node_exporter's textfile collector reads.
+func promFile(s string) error {
+	if s != "" && filepath.Ext(s) != ".prom" {
+		return errors.New("must end with .prom, or node_exporter does not read it")
+	}
+	return absoluteOrEmpty(s)
 }
 
 // Short is a duration without its zero tail: "10m" where Go says "10m0s".

@@ -52,6 +52,7 @@ type Daemon struct {
 	engine     *activation.Manager
 	locks      *locks.Locks
 	exec       *run.Exec
+	counters   *counters
 	observer   *guests.Observer
 	peers      *peer.Peers
 	jobs       *backend.Jobs
@@ -145,7 +146,7 @@ func (d *Daemon) start(ctx context.Context) error {
 
 func (d *Daemon) serve(listeners map[net.Listener]string) {
 	srv := server.New(server.Options{
-		Engine: d.engine, Commands: d.commands, Journal: d.store, Log: d.log, Spool: d.countSpool,
+		Engine: meteredEngine{d.engine, d.counters}, Metrics: d.writeMetrics, Commands: d.commands, Journal: d.store, Log: d.log, Spool: d.countSpool,
 		Version: api.Version{
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
@@ -175,6 +176,7 @@ func (d *Daemon) background(ctx context.Context) {
 	go d.watchSpool(ctx)
 	go d.locks.WatchHosts(ctx)
 	go d.watchDevices(ctx)
+	go d.writeTextfiles(ctx)
 	go d.watchdog(ctx)
 	d.looked = make(chan struct{})
 	go func() {

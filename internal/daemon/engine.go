@@ -32,14 +32,16 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 	if d.host, err = hostName(); err != nil {
 		return nil, err
 	}
+	d.counters = newCounters()
 	d.peers = d.newPeers()
 	d.exec = run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
 	if _, err := d.exec.Sweep(); err != nil {
 		d.log.Warn("cannot remove old output files of LVM commands", "err", err)
 	}
 	boot := strings.TrimSpace(string(bootID))
+	runner := meteredRunner{d.exec, d.counters}
 	looks := activation.Recorder{
-		Runner: d.exec, Now: time.Now, BootID: boot,
+		Runner: runner, Now: time.Now, BootID: boot,
 		Timeout: func() time.Duration { return d.config.Load().LVM.Timeout },
 	}
 	d.observer = guests.New(cfg.Paths.LibvirtRun, cfg.Paths.Proc)
@@ -59,10 +61,10 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		},
 		Definitions: d.definitions,
 
-		Runner: d.exec,
+		Runner: runner,
 		Log:    d.log,
 		Host:   d.host,
-		Peers:  caller{d.peers},
+		Peers:  caller{d.peers, d.counters},
 
 		OtherHosts: d.otherHosts,
 		BootID:     boot,
@@ -73,7 +75,7 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Settings:   d.settings,
 	})
 	d.locks = locks.New(locks.Options{
-		Engine: engine, Leases: leases, Peers: caller{d.peers}, Hints: d.store, Attr: volumes.Attr,
+		Engine: engine, Leases: leases, Peers: caller{d.peers, d.counters}, Hints: d.store, Attr: volumes.Attr,
 		Log: d.log, Host: d.host, Version: version.Version, Now: time.Now, Monotonic: monotonic,
 	})
 	return engine, nil

@@ -14,7 +14,6 @@ import (
 	"virtlvm/internal/command"
 	"virtlvm/internal/domain"
 	"virtlvm/internal/kinds"
-	"virtlvm/internal/run"
 	"virtlvm/internal/virt"
 )
 
@@ -30,7 +29,7 @@ func (d *Daemon) newJobs() *backend.Jobs {
 // newKinds wires the kinds of long-running commands to this host. The engine must be there.
 func (d *Daemon) newKinds(jobs *backend.Jobs) map[string]command.Kind {
 	cfg := d.config.Load()
-	runner := run.NewExec(run.ExecOptions{Dirs: cfg.Paths.Tools, OutDir: d.outDir()})
+	runner := meteredRunner{d.exec, d.counters}
 	return kinds.All(kinds.Deps{
 		Engine: d.engine,
 		Jobs:   jobs,
@@ -40,7 +39,7 @@ func (d *Daemon) newKinds(jobs *backend.Jobs) map[string]command.Kind {
 		Definitions: d.definitions,
 		Resolver:    &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
 		Images:      kinds.QemuImg{Inspector: &domain.Inspector{Runner: runner}, Runner: runner},
-		Peers:       caller{d.peers},
+		Peers:       caller{d.peers, d.counters},
 		Host:        d.host,
 		URI:         d.libvirtURI,
 		Log:         d.log,

@@ -64,7 +64,10 @@ func (d *Daemon) newPeers() *peer.Peers {
 }
 
 // caller makes the calls of other hosts, for the engine and the lock manager.
-type caller struct{ peers *peer.Peers }
+type caller struct {
+	peers *peer.Peers
+	c     *counters
+}
 
 // Names implements locks.Peers.
 func (c caller) Names(ctx context.Context) ([]string, error) {
@@ -83,7 +86,10 @@ func (c caller) Each(ctx context.Context, names []string, fn func(context.Contex
 
 // Call implements activation.Peers.
 func (c caller) Call(ctx context.Context, host, path string, in, out any) error {
-	return c.peers.Do(ctx, host, http.MethodPost, path, in, out)
+	began := time.Now()
+	err := c.peers.Do(ctx, host, http.MethodPost, path, in, out)
+	c.c.called(host, began, err)
+	return err
 }
 
 // listPeers answers who the other hosts are.

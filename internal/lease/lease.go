@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"virtlvm/internal/api"
@@ -26,14 +25,15 @@ type Reader struct {
 	devRoot   string
 	monotonic func() time.Duration
 
-	// lvmlockctl binds one fixed socket name: two at the same time fail.
-	infoTurn sync.Mutex
+	// infoTurn holds one token while lvmlockctl runs: it binds one fixed socket name, and
+	// two at the same time fail.
+	infoTurn chan struct{}
 }
 
 // New makes a Reader. devRoot is "/dev" on a real host; monotonic is CLOCK_MONOTONIC,
 // the clock in which sanlock counts.
 func New(r run.Runner, devRoot string, monotonic func() time.Duration) *Reader {
-	return &Reader{runner: r, devRoot: devRoot, monotonic: monotonic}
+	return &Reader{runner: r, devRoot: devRoot, monotonic: monotonic, infoTurn: make(chan struct{}, 1)}
 }
 
 // lockspacePrefix comes before the VG's name in sanlock's name of its lockspace.

@@ -86,8 +86,12 @@ func (r *Reader) info(ctx context.Context) (Local, error) {
 // lvmlockctl asks lvmlockd; down: it does not run, or is not installed. An lvmlockctl of
 // somebody else at the same moment makes ours fail ("socket error -98"): it is tried again.
 func (r *Reader) lvmlockctl(ctx context.Context, args ...string) (out string, down bool, err error) {
-	r.infoTurn.Lock()
-	defer r.infoTurn.Unlock()
+	select {
+	case r.infoTurn <- struct{}{}:
+	case <-ctx.Done():
+		return "", false, ctx.Err()
+	}
+	defer func() { <-r.infoTurn }()
 	const tries, pause = 5, 100 * time.Millisecond
 	for try := 1; ; try++ {
 		res, err := r.runner.Run(ctx, run.Cmd{Name: "lvmlockctl", Args: args})

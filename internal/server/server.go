@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -52,6 +53,8 @@ type Options struct {
 	Handoff Handoff
 	// Locks is the cluster lock manager; nil: there is none.
 	Locks Locks
+	// Metrics writes them in Prometheus' text format; nil: there are none.
+	Metrics func(context.Context, io.Writer) error
 	// Checker runs the checks; nil: there are none.
 	Checker Checker
 	Log     *slog.Logger
@@ -112,6 +115,7 @@ func New(o Options) *Server {
 		{"POST " + api.RouteCommandResolve, AccessWrite, s.resolveCommand},
 		{"GET " + api.RouteEvents, AccessRead, s.events},
 		{"GET " + api.RouteHooks, AccessRead, s.hooks},
+		{"GET " + api.RouteMetrics, AccessRead, s.metrics},
 		{"GET " + api.RoutePeers, AccessRead, s.peers},
 		{"POST " + api.RouteHook, AccessRoot, s.hook},
 		{"POST " + api.RouteActivate, AccessWrite, s.activate},

@@ -91,7 +91,7 @@ func TestClocksHoursApart(t *testing.T) {
 	c, a, b := two(t)
 	for h, skew := range map[*Host]time.Duration{a: -3 * time.Hour, b: 5 * time.Hour} {
 		h.StopDaemon()
-		h.skew = skew
+		h.Skew = skew
 		h.StartDaemon()
 	}
 	for range 2 {

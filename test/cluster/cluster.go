@@ -7,25 +7,18 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
-	"virtlvm/internal/domain"
-	"virtlvm/internal/guests"
-	"virtlvm/internal/lease"
 	"virtlvm/internal/locks"
-	"virtlvm/internal/lvm"
 	"virtlvm/internal/run"
 	"virtlvm/internal/store"
 	"virtlvm/test/fakevirt"
@@ -35,30 +28,76 @@ import (
 // orphanPID stands for the process of Host.orphan.
 const orphanPID = 77
 
+// TB is what a cluster needs of its test: a *testing.T, or a *rapid.T.
+type TB interface {
+	Helper()
+	Cleanup(func())
+	Failed() bool
+	FailNow()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+	Context() context.Context
+}
+
 // Cluster is a SAN and its hosts.
 type Cluster struct {
-	T     *testing.T
+	T     TB
 	SAN   *san.SAN
 	Hosts map[string]*Host
 	// Cut says whether a call between two hosts is lost, Lost whether its answer is; nil: none.
 	Cut, Lost func(from, to, path string) bool
 	// Tamper changes what a host answers another; nil: nothing is.
 	Tamper func(path string, answer any) (any, error)
-	skew   atomic.Int64 // nanoseconds that the clock runs ahead
+	// At is told of each place where a daemon touches the world: it may wait there, or kill
+	// the daemon. Nil: nobody is told. See Point.
+	At func(ctx context.Context, d *Daemon, p Point)
+	// Net carries the calls between hosts; nil: they go straight to the other engine.
+	Net Net
+	o   Options
+
+	watch  sync.Mutex
+	guests map[string]Guest                      // those that are watched, by name
+	runs   map[string]map[string]fakevirt.Change // status files by host and guest
+	skew   atomic.Int64                          // nanoseconds that the clock runs ahead
 }
 
-// Host is one host: its libvirt, and its daemon's engine while that runs.
+// Options of a cluster.
+type Options struct {
+	Hosts []string
+	VGs   []san.VGSpec // default vg_san and the plain vg_plain
+	// Memory keeps the journals in memory, which costs less than SQLite; see journal.go.
+	Memory bool
+	// Timeout of one LVM command; default 2 s.
+	Timeout time.Duration
+	// Patience of a hook with a daemon that is down, or does not answer; 0: it gives up at
+	// once where the daemon is down, and never where it is slow.
+	Patience time.Duration
+	// Lock is fakevirt's; nil: its own.
+	Lock func(host, name string) (unlock func(), err error)
+	// Changed is told of what fakevirt changes; see fakevirt.Options.
+	Changed func(host string, c fakevirt.Change)
+	// After is the engines' clock; nil: time.After.
+	After func(d *Daemon, pause time.Duration) <-chan time.Time
+	// Break replaces what an engine is given, to see that the tests notice; may be nil.
+	Break func(d *Daemon, deps *activation.Deps)
+}
+
+// Host is one host: its libvirt, and its daemon while that runs.
 type Host struct {
 	Name string
 	LVM  *san.Host
 	Virt *fakevirt.Host
+	// Skew is how far its wall clock is from the others'.
+	Skew time.Duration
 
-	c     *Cluster
-	dir   string
-	qemus *fakevirt.InProcess
-	boot  int
-	log   *lockedBuffer
-	scope func(string) bool
+	c        *Cluster
+	dir      string
+	qemus    *fakevirt.InProcess
+	boot     int
+	libvirtd uint64 // start time of its libvirtd
+	log      *lockedBuffer
+	scope    func(string) bool
 	// timeout of one LVM command.
 	timeout time.Duration
 	// mortal, where not nil, stands between the next daemon and what it changes, so that a
@@ -70,48 +109,57 @@ type Host struct {
 	retain   atomic.Bool     // [locks] release = "retain"
 	others   func() []string // the hosts it knows
 	isolate  atomic.Bool
-	skew     time.Duration // of the daemon's clock; set while it is down
 	ahead    time.Duration // of the clock that it tells others
 	programs programs      // those that the daemon has run
+	memory   *Memory       // the journal, where that is in memory
 	mu       sync.Mutex
-	engine   *activation.Manager // nil: the daemon is down
-	locks    *locks.Locks
-	store    *store.Store
-	stop     context.CancelFunc
-	done     chan struct{}
+	daemon   *Daemon       // nil: it is down
+	up       chan struct{} // closed when it comes up
 	spool    []api.HookCall
 }
 
 // New makes a cluster with the shared VG vg_san, the plain VG vg_plain and running
 // daemons.
-func New(t *testing.T, hosts ...string) *Cluster {
+func New(t TB, hosts ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{T: t, Hosts: map[string]*Host{}}
-	dir := scratch(t)
-	var err error
-	c.SAN, err = san.Create(filepath.Join(dir, "san"), san.Options{
-		Hosts: hosts, VGs: []san.VGSpec{{Name: "vg_san"}, {Name: "vg_plain", LockType: san.LockNone}}, Now: c.Now,
-	})
-	require.NoError(t, err)
-	c.SAN.Now = c.Now
-	t.Cleanup(func() { _ = c.SAN.Close() })
-	for _, name := range hosts {
-		c.Hosts[name] = c.newHost(name)
-	}
+	c := NewWith(t, Options{Hosts: hosts})
 	for _, name := range hosts {
 		c.Hosts[name].StartDaemon()
 	}
 	return c
 }
 
+// NewWith makes a cluster whose daemons are down.
+func NewWith(t TB, o Options) *Cluster {
+	t.Helper()
+	if o.VGs == nil {
+		o.VGs = []san.VGSpec{{Name: "vg_san"}, {Name: "vg_plain", LockType: san.LockNone}}
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 2 * time.Second
+	}
+	c := &Cluster{T: t, Hosts: map[string]*Host{}, o: o, guests: map[string]Guest{}, runs: map[string]map[string]fakevirt.Change{}}
+	dir := scratch(t)
+	var err error
+	c.SAN, err = san.Create(filepath.Join(dir, "san"), san.Options{Hosts: o.Hosts, VGs: o.VGs, Now: c.Now})
+	require.NoError(t, err)
+	c.SAN.Now = c.Now
+	t.Cleanup(func() { _ = c.SAN.Close() })
+	for _, name := range o.Hosts {
+		c.Hosts[name] = c.newHost(name)
+	}
+	return c
+}
+
 // scratch is a folder in memory where there is one: the databases of many hosts, synced at
 // every step, would wait for a disk most of the time.
-func scratch(t *testing.T) string {
+func scratch(t TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "virtlvm-cluster-")
 	if err != nil {
-		return t.TempDir()
+		dir, err = os.MkdirTemp("", "virtlvm-cluster-")
 	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -123,14 +171,27 @@ func (c *Cluster) Now() time.Time { return time.Now().Add(time.Duration(c.skew.L
 func (c *Cluster) Advance(d time.Duration) { c.skew.Add(int64(d)) }
 
 func (c *Cluster) newHost(name string) *Host {
-	h := &Host{Name: name, c: c, boot: 1, log: &lockedBuffer{}, timeout: 2 * time.Second, orphan: func() []string { return nil }, scope: func(string) bool { return true }}
-	h.others = func() []string { return []string{"another"} }
+	h := &Host{
+		Name: name, c: c, boot: 1, libvirtd: 1, log: &lockedBuffer{}, timeout: c.o.Timeout, memory: &Memory{},
+		orphan: func() []string { return nil }, scope: func(string) bool { return true }, up: make(chan struct{}),
+		others: func() []string { return []string{"another"} },
+	}
 	var err error
 	h.LVM, err = c.SAN.Host(name)
 	require.NoError(c.T, err)
 	h.dir = h.LVM.Dir()
 	h.qemus = fakevirt.NewInProcess(filepath.Join(h.dir, "proc"))
-	h.Virt, err = fakevirt.New(fakevirt.Options{Name: name, Dir: h.dir, Hook: h.hook, Launcher: h.qemus})
+	o := fakevirt.Options{Name: name, Dir: h.dir, Hook: h.hook, Launcher: h.qemus}
+	if c.o.Lock != nil {
+		o.Lock = func(lock string) (func(), error) { return c.o.Lock(name, lock) }
+	}
+	o.Changed = func(change fakevirt.Change) {
+		c.changed(name, change)
+		if c.o.Changed != nil {
+			c.o.Changed(name, change)
+		}
+	}
+	h.Virt, err = fakevirt.New(o)
 	require.NoError(c.T, err)
 	c.T.Cleanup(func() {
 		h.StopDaemon()
@@ -141,118 +202,32 @@ func (c *Cluster) newHost(name string) *Host {
 	return h
 }
 
-// StartDaemon starts the engine as virtlvmd does and waits for its first look.
-func (h *Host) StartDaemon() {
-	t := h.c.T
-	t.Helper()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	require.Nil(t, h.engine, "the daemon of %s runs", h.Name)
-	state := filepath.Join(h.dir, "state")
-	require.NoError(t, os.MkdirAll(state, 0o750))
-	h.store = store.New(store.Options{Path: filepath.Join(state, "virtlvm.db"), Now: h.now})
-	runner, journal := h.programs.noting(h.LVM.Runner()), activation.Journal(h.store)
-	if h.mortal != nil {
-		runner, journal = h.mortal.runner(runner), h.mortal.journal(journal)
-	}
-	looks := activation.Recorder{Runner: runner, Now: h.now, BootID: h.bootID(), Timeout: func() time.Duration { return h.timeout }}
-	observer := guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc"))
-	volumes, leases := lvm.New(looks, h.LVM.SysDir()), lease.New(looks, "/dev", h.uptime)
-	m := activation.New(activation.Deps{
-		Journal: journal, Peers: peers{h}, OtherHosts: func(context.Context) []string { return h.others() },
-		LVM:    volumes,
-		Leases: leases,
-		Guests: observer,
-		Disks: &domain.Walker{
-			Resolver:  &domain.Resolver{Root: h.dir, PoolDirs: []string{"/etc/libvirt/storage"}},
-			Inspector: &domain.Inspector{Runner: looks},
-		},
-		Definitions: func() ([]*domain.Domain, error) {
-			return domain.ReadDefinitions(filepath.Join(h.dir, "etc/libvirt/qemu"))
-		},
-		Runner: runner,
-		Log:    slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Host:   h.Name, BootID: h.bootID(), Now: h.now, Uptime: h.uptime,
-		// The libvirtd of a test is the test's own process, its LVM commands run in it.
-		Alive: func(pid int, _ uint64) bool {
-			return pid == os.Getpid() || pid == orphanPID && h.orphan() != nil
-		},
-		Find: func(argv []string) []run.Process {
-			if slices.Equal(argv, h.orphan()) {
-				return []run.Process{{PID: orphanPID}}
-			}
-			return nil
-		},
-		Settings: func() activation.Settings {
-			return activation.Settings{
-				Scope: h.scope, CommandTimeout: h.timeout, LockstartRetry: 50 * time.Millisecond,
-				JournalKeep: time.Hour, BreakGlass: h.glass.Load, IsolateLeftovers: h.isolate.Load(), Retain: h.retain.Load(),
-			}
-		},
-	})
-	h.locks = locks.New(locks.Options{
-		Engine: m, Leases: leases, Peers: peers{h}, Hints: h.store, Attr: volumes.Attr,
-		Log: slog.New(slog.NewTextHandler(h.log, nil)), Host: h.Name, Version: "1.2.3", Now: h.c.Now, Monotonic: h.uptime,
-	})
-	ctx, stop := context.WithCancel(context.Background())
-	h.engine, h.stop, h.done = m, stop, make(chan struct{})
-	m.Load(ctx)
-	for _, call := range h.spool {
-		m.ReplaySpool(ctx, call)
-	}
-	h.spool = nil
-	done := h.done
-	go func() {
-		defer close(done)
-		m.Run(ctx, time.Minute)
-	}()
-	require.Eventually(t, func() bool { return m.Status(ctx).Ready }, 10*time.Second, time.Millisecond)
-}
-
-// StopDaemon ends the engine at once, as kill -9 does: nothing is finished.
-func (h *Host) StopDaemon() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.engine == nil {
-		return
-	}
-	h.stop()
-	<-h.done
-	_ = h.store.Close()
-	h.engine = nil
-}
+// now is the host's wall clock.
+func (h *Host) now() time.Time { return h.c.Now().Add(h.Skew) }
 
 // Engine of the running daemon.
 func (h *Host) Engine() *activation.Manager {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	require.NotNil(h.c.T, h.engine, "the daemon of %s is down", h.Name)
-	return h.engine
+	d := h.Daemon()
+	require.NotNil(h.c.T, d, "the daemon of %s is down", h.Name)
+	return d.engine
 }
 
 // Locks is the lock manager of the running daemon.
 func (h *Host) Locks() *locks.Locks {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	require.NotNil(h.c.T, h.engine, "the daemon of %s is down", h.Name)
-	return h.locks
-}
-
-// running is the engine, nil while the daemon is down.
-func (h *Host) running() *activation.Manager {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.engine
+	d := h.Daemon()
+	require.NotNil(h.c.T, d, "the daemon of %s is down", h.Name)
+	return d.locks
 }
 
 // Store of the running daemon.
-func (h *Host) Store() *store.Store {
+func (h *Host) Store() *store.Store { return h.Daemon().store }
+
+// Daemon is the running daemon, nil where it is down.
+func (h *Host) Daemon() *Daemon {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.store
+	return h.daemon
 }
-
-func (h *Host) now() time.Time { return h.c.Now().Add(h.skew) }
 
 func (h *Host) bootID() string { return fmt.Sprintf("%s-boot-%d", h.Name, h.boot) }
 
@@ -262,42 +237,15 @@ func (h *Host) uptime() time.Duration {
 	return time.Hour + h.c.Now().Sub(time.Unix(0, 0))%(24*time.Hour)
 }
 
-// hook is what hooks/qemu does, without the process: verdicts, spooling, break-glass.
-func (h *Host) hook(ctx context.Context, fc fakevirt.HookCall) fakevirt.HookResult {
-	call := api.HookCall{Guest: fc.Guest, Op: fc.Op, SubOp: fc.SubOp, Extra: fc.Extra, XML: fc.XML, Bypassed: h.glass.Load(), Stamp: h.stamp()}
-	h.mu.Lock()
-	m := h.engine
-	if m == nil && !api.Verdicting(fc.Op) {
-		if d, err := domain.Parse(fc.XML); err == nil {
-			call.UUID = d.UUID
-		}
-		call.XML = nil
-		h.spool = append(h.spool, call)
-	}
-	h.mu.Unlock()
-	switch {
-	case m == nil && api.Verdicting(fc.Op) && !call.Bypassed:
-		return fakevirt.HookResult{Code: 1, Stderr: "virtlvm: cannot start " + fc.Guest + ": virtlvmd cannot be reached\n"}
-	case m == nil:
-		return fakevirt.HookResult{}
-	}
-	v := m.Hook(ctx, call)
-	if !v.Allow && api.Verdicting(fc.Op) && !call.Bypassed {
-		return fakevirt.HookResult{Code: 1, Stderr: "virtlvm: " + v.Message + "\n"}
-	}
-	return fakevirt.HookResult{Stdout: string(v.XML)}
-}
-
-func (h *Host) stamp() api.Stamp {
-	return api.Stamp{BootID: h.bootID(), UptimeMillis: h.uptime().Milliseconds(), LibvirtdPID: os.Getpid(), LibvirtdStart: 1}
-}
-
 // PowerCut kills the host: daemon, guests, local locks; its leases stay.
 func (h *Host) PowerCut() {
 	h.StopDaemon()
 	h.qemus.EndAll()
 	require.NoError(h.c.T, h.LVM.Crash())
 	require.NoError(h.c.T, os.RemoveAll(h.Virt.RunDir()))
+	h.c.watch.Lock()
+	defer h.c.watch.Unlock()
+	delete(h.c.runs, h.Name)
 }
 
 // Boot brings the host back with its lockspace started.
@@ -305,13 +253,28 @@ func (h *Host) Boot() {
 	h.boot++
 	require.NoError(h.c.T, h.LVM.Reboot())
 	require.NoError(h.c.T, os.MkdirAll(h.Virt.RunDir(), 0o750))
-	require.NoError(h.c.T, h.LVM.LockStart("vg_san"))
+	for _, vg := range h.c.o.VGs {
+		require.NoError(h.c.T, h.LVM.LockStart(vg.Name))
+	}
 	h.StartDaemon()
+}
+
+// RestartLibvirtd is `systemctl restart libvirtd`.
+func (h *Host) RestartLibvirtd(ctx context.Context) error {
+	h.mu.Lock()
+	h.libvirtd++
+	h.mu.Unlock()
+	return h.Virt.Reconnect(ctx)
 }
 
 // Run runs an LVM command on the host as an operator would.
 func (h *Host) Run(argv ...string) (string, error) {
-	res, err := h.LVM.Runner().Run(context.Background(), run.Cmd{Name: argv[0], Args: argv[1:]})
+	return h.RunContext(context.Background(), argv...)
+}
+
+// RunContext is Run with a context.
+func (h *Host) RunContext(ctx context.Context, argv ...string) (string, error) {
+	res, err := h.LVM.Runner().Run(ctx, run.Cmd{Name: argv[0], Args: argv[1:]})
 	return string(res.Stdout) + string(res.Stderr), err
 }
 

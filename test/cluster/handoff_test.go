@@ -29,7 +29,7 @@ func told(t *testing.T, c *Cluster, h *Host) api.Migration {
 	var m api.Migration
 	require.Eventually(t, func() bool {
 		for _, host := range c.Hosts {
-			if host.running() != nil {
+			if host.Daemon() != nil {
 				host.Engine().Kick()
 			}
 		}
@@ -162,7 +162,7 @@ func TestHandoffToldWithoutTheOtherHost(t *testing.T) {
 	m := told(t, c, a)
 	assert.Equal(t, "released", m.Source.State)
 	assert.Equal(t, api.HandoffUnknown, m.Destination.State)
-	assert.Contains(t, m.Destination.Problem, "virtlvmd on kvm-b cannot be reached")
+	assert.Contains(t, m.Destination.Problem, "cannot reach kvm-b: no answer")
 	b.StartDaemon()
 	assert.Equal(t, "exclusive", told(t, c, a).Destination.State)
 }

@@ -177,10 +177,7 @@ func TestGuestMigrateFails(t *testing.T) {
 			assert.Equal(t, command.NotDone, v.Outcome)
 			assert.Contains(t, v.Reason, tt.want)
 			assert.Contains(t, v.Reason, "(exit code 1)", "virsh's own words are there")
-			r.b.mu.Lock()
-			down := r.b.engine == nil
-			r.b.mu.Unlock()
-			if down {
+			if r.b.Daemon() == nil {
 				r.b.StartDaemon()
 			}
 			r.runsOn(r.a)

@@ -32,7 +32,7 @@ func (noHosts) Dead(context.Context, string, string) bool { return false }
 func (r *rig) manage() *manager {
 	r.t.Helper()
 	m := command.New(command.Options{
-		Journal: r.a.Store(), Peers: peers{r.a}, Hosts: noHosts{}, Kinds: r.kinds(r.a), Host: r.a.Name, BootID: r.a.bootID(),
+		Journal: r.a.Store(), Peers: peers{r.a.Daemon()}, Hosts: noHosts{}, Kinds: r.kinds(r.a), Host: r.a.Name, BootID: r.a.bootID(),
 		Log: slog.New(slog.NewTextHandler(r.a.log, nil)), Now: time.Now, Interval: time.Minute,
 		After: func(d time.Duration) <-chan time.Time { return time.After(d / 50) },
 	})

@@ -144,7 +144,7 @@ func TestLeftOverIsLeftAlone(t *testing.T) {
 		a.isolate.Store(true)
 		c.Cut = func(from, to, _ string) bool { return from == "kvm-a" && to == "kvm-b" }
 		leftOver(t, a, b)
-		problem(t, a, "guest vm1 is paused here after a migration to kvm-b that cannot be asked about: find out where it runs before resuming it here (kvm-b cannot be reached)")
+		problem(t, a, "guest vm1 is paused here after a migration to kvm-b that cannot be asked about: find out where it runs before resuming it here (cannot reach kvm-b: no answer)")
 		assert.True(t, canWrite(a, "vm1"))
 		assert.Zero(t, cutOffs(t, a))
 	})

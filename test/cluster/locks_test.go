@@ -275,7 +275,7 @@ func TestTransferRefused(t *testing.T) {
 	// To a host whose daemon does not answer, whose lockspace is not started, or that is
 	// not the one it says: refused before anything changes.
 	a.StopDaemon()
-	refusedMove(t, o, "kvm-a", "vg_san/open", api.KindUnreachable, "vg_san/open stays where it is: virtlvmd on kvm-a cannot be reached")
+	refusedMove(t, o, "kvm-a", "vg_san/open", api.KindUnreachable, "vg_san/open stays where it is: cannot reach kvm-a: no answer")
 	a.StartDaemon()
 	require.NoError(t, a.Virt.Destroy(ctx, "vm1"))
 	_, err = a.Run("lvchange", "-an", "vg_san/hand")

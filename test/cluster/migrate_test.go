@@ -389,7 +389,7 @@ func TestGuestRunsTwice(t *testing.T) {
 	require.Eventually(t, func() bool {
 		a.Engine().Kick()
 		p := a.Engine().Status(ctx).Problems
-		return len(p) == 1 && p[0] == "guest vm1 runs here, and kvm-b, which shares its volumes, cannot be asked whether it runs there too: kvm-b cannot be reached"
+		return len(p) == 1 && p[0] == "guest vm1 runs here, and kvm-b, which shares its volumes, cannot be asked whether it runs there too: cannot reach kvm-b: no answer"
 	}, time.Minute, 20*time.Millisecond, "%v", a.Engine().Status(ctx).Problems)
 	c.Cut = nil
 

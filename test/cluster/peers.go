@@ -10,48 +10,117 @@ import (
 	"virtlvm/internal/api"
 )
 
-// peers are the other hosts as one host reaches them: its calls go to their engines, as
-// JSON, under its own name.
-type peers struct{ from *Host }
+// Net carries a request from one host to another and back. The error is an *api.Error.
+type Net interface {
+	Call(ctx context.Context, from, to, path string, body []byte) (answer []byte, err error)
+}
+
+// peers are the other hosts as one life of a daemon reaches them, under its host's name.
+type peers struct{ d *Daemon }
 
 // Call implements activation.Peers.
 func (p peers) Call(ctx context.Context, host, path string, in, out any) error {
-	to, known := p.from.c.Hosts[host]
-	cut := p.from.c.Cut
-	if !known || cut != nil && cut(p.from.Name, host, path) {
-		return api.NewError(api.KindUnreachable, fmt.Sprintf("%s cannot be reached", host))
-	}
-	to.mu.Lock()
-	m := to.engine
-	to.mu.Unlock()
-	if m == nil {
-		return api.NewError(api.KindUnreachable, fmt.Sprintf("virtlvmd on %s cannot be reached", host))
-	}
-	answer, err := dispatch(ctx, m, p.from.Name, path, in)
-	if path == api.RoutePeerHello {
-		answer, err = api.Hello{Version: api.Version{Version: "1.2.4", Host: host}, Now: p.from.c.Now().Add(to.ahead)}, nil
-	}
-	if lost := p.from.c.Lost; lost != nil && lost(p.from.Name, host, path) {
-		return api.NewError(api.KindUnknown, host+" may or may not have done it")
-	}
-	if err == nil && p.from.c.Tamper != nil {
-		answer, err = p.from.c.Tamper(path, answer)
-	}
-	if err != nil {
-		return api.NewError(api.KindOf(err), err.Error())
-	}
-	data, err := json.Marshal(answer)
+	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(data, out)
+	var answer []byte
+	err = around(ctx, p.d, "call", host+" "+path, func() error {
+		answer, err = p.d.c.net().Call(ctx, p.d.Host.Name, host, path, body)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(answer, out)
+}
+
+func (c *Cluster) net() Net {
+	if c.Net != nil {
+		return c.Net
+	}
+	return direct{c}
+}
+
+// direct is a network without delay.
+type direct struct{ c *Cluster }
+
+func (n direct) Call(ctx context.Context, from, to, path string, body []byte) ([]byte, error) {
+	host, known := n.c.Hosts[to]
+	if !known || n.c.Cut != nil && n.c.Cut(from, to, path) {
+		return nil, unreachable(to)
+	}
+	work, back := n.c.child(ctx, path+" on "+to)
+	answer, err := host.serve(work, from, path, body)
+	back()
+	if n.c.Lost != nil && n.c.Lost(from, to, path) {
+		return nil, brokenOff(to)
+	}
+	return answer, err
+}
+
+func unreachable(host string) error {
+	return api.NewError(api.KindUnreachable, fmt.Sprintf("cannot reach %s: no answer", host))
+}
+
+// brokenOff is a request that has left and whose answer did not come.
+func brokenOff(host string) error {
+	return api.NewError(api.KindUnknown, fmt.Sprintf("%s may or may not have done it: the connection broke off", host))
+}
+
+// serve takes a request of another host, as virtlvmd does on its peer socket.
+func (h *Host) serve(ctx context.Context, from, path string, body []byte) ([]byte, error) {
+	d := h.Daemon()
+	if d == nil {
+		return nil, unreachable(h.Name)
+	}
+	type result struct {
+		data []byte
+		err  error
+	}
+	answered := make(chan result, 1)
+	go func() {
+		select {
+		case <-d.serving:
+		case <-d.dead:
+		}
+		d.alive()
+		var r result
+		if path == api.RoutePeerHello {
+			r.data, r.err = h.c.answer(path)(api.Hello{Version: api.Version{Version: "1.2.4", Host: h.Name}, Now: h.c.Now().Add(h.ahead)}, nil)
+		} else {
+			r.data, r.err = h.c.answer(path)(dispatch(ctx, d.engine, from, path, body))
+		}
+		d.at(ctx, Point{Kind: "answer", What: path})
+		answered <- r
+	}()
+	select {
+	case r := <-answered:
+		return r.data, r.err
+	case <-d.dead:
+	case <-ctx.Done():
+	}
+	return nil, brokenOff(h.Name)
+}
+
+// answer makes what goes back of what the engine said.
+func (c *Cluster) answer(path string) func(any, error) ([]byte, error) {
+	return func(answer any, err error) ([]byte, error) {
+		if err == nil && c.Tamper != nil {
+			answer, err = c.Tamper(path, answer)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(answer)
+	}
 }
 
 // Names implements locks.Peers.
 func (p peers) Names(context.Context) ([]string, error) {
 	var names []string
-	for name := range p.from.c.Hosts {
-		if name != p.from.Name {
+	for name := range p.d.c.Hosts {
+		if name != p.d.Host.Name {
 			names = append(names, name)
 		}
 	}
@@ -90,29 +159,46 @@ type engine interface {
 	Retain(ctx context.Context, peer string, req api.RetainRequest) (struct{}, error)
 }
 
-func dispatch(ctx context.Context, m engine, from, path string, in any) (any, error) {
+func dispatch(ctx context.Context, m engine, from, path string, body []byte) (any, error) {
 	switch path {
 	case api.RoutePeerLend:
-		return m.Lend(ctx, from, in.(api.LendRequest))
+		return handle(ctx, from, body, m.Lend)
 	case api.RoutePeerGrant:
-		return m.GrantGood(ctx, from, in.(api.GrantQuery))
+		return handle(ctx, from, body, m.GrantGood)
 	case api.RoutePeerWriters:
-		return m.Writers(ctx, from, in.(api.WritersQuery))
+		return handle(ctx, from, body, m.Writers)
 	case api.RoutePeerNamed:
-		return m.Named(ctx, from, in.(api.WritersQuery))
+		return handle(ctx, from, body, m.Named)
 	case api.RoutePeerGuest:
-		return m.GuestState(ctx, from, in.(api.GuestQuery))
+		return handle(ctx, from, body, m.GuestState)
 	case api.RoutePeerHandoff:
-		return m.HandoffSides(ctx, from, in.(api.HandoffQuery))
+		return handle(ctx, from, body, m.HandoffSides)
 	case api.RoutePeerNotice:
-		m.Notice(from, in.(api.PeerNotice))
-		return struct{}{}, nil
+		return handle(ctx, from, body, func(_ context.Context, peer string, n api.PeerNotice) (struct{}, error) {
+			m.Notice(peer, n)
+			return struct{}{}, nil
+		})
 	case api.RoutePeerLocks:
-		return m.LocksHere(ctx, in.(api.LocksQuery))
+		return handle(ctx, from, body, func(ctx context.Context, _ string, q api.LocksQuery) (api.LocksAnswer, error) {
+			return m.LocksHere(ctx, q)
+		})
 	case api.RoutePeerRelease:
-		return m.Release(ctx, from, in.(api.ReleaseRequest))
+		return handle(ctx, from, body, m.Release)
 	case api.RoutePeerRetain:
-		return m.Retain(ctx, from, in.(api.RetainRequest))
+		return handle(ctx, from, body, m.Retain)
 	}
-	return nil, fmt.Errorf("no route %s", path)
+	return nil, api.NewError(api.KindNotFound, "no route "+path)
+}
+
+// handle answers as the server does: an error arrives as its kind and message.
+func handle[Q, A any](ctx context.Context, from string, body []byte, do func(context.Context, string, Q) (A, error)) (any, error) {
+	var q Q
+	if err := json.Unmarshal(body, &q); err != nil {
+		return nil, api.NewError(api.KindBadRequest, err.Error())
+	}
+	answer, err := do(ctx, from, q)
+	if err != nil {
+		return nil, api.NewError(api.KindOf(err), err.Error())
+	}
+	return answer, nil
 }

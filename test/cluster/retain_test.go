@@ -109,7 +109,7 @@ func TestRetainedIsGivenUpOnlyWhenClosed(t *testing.T) {
 	c.Cut = func(string, string, string) bool { return true }
 	err = b.Virt.Start(ctx, "vm1")
 	require.Error(t, err)
-	assert.Contains(t, err.Error(), "(kvm-a was asked for it: kvm-a cannot be reached)")
+	assert.Contains(t, err.Error(), "(kvm-a was asked for it: cannot reach kvm-a: no answer)")
 	c.Cut = nil
 
 	id := fault(t, c, san.Fault{Kind: san.FaultUnlock, Host: "kvm-a", Tool: "lvchange", Match: "-an"})

@@ -67,7 +67,7 @@ func TestHostList(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 3)
 	for i, want := range []api.Host{
-		{Name: "kvm-a", HostID: 1, VGs: []string{"vg_san"}, State: "live", Problem: "virtlvmd on kvm-a cannot be reached"},
+		{Name: "kvm-a", HostID: 1, VGs: []string{"vg_san"}, State: "live", Problem: "cannot reach kvm-a: no answer"},
 		{Name: "kvm-b", HostID: 2, VGs: []string{"vg_san"}, State: "live", Exclusive: 1, Shared: 1, Daemon: &api.HostDaemon{Version: "1.2.4"}},
 		{Name: "kvm-c", HostID: 3, VGs: []string{"vg_san"}, State: "live", Self: true, Daemon: &api.HostDaemon{Version: "1.2.3"}},
 	} {

@@ -27,7 +27,7 @@ func (h *Host) Define(ctx context.Context, xml []byte) (name string, err error) 
 		return "", failed(what, err)
 	}
 	dom.ID = nil
-	unlock, err := lockFile(filepath.Join(h.locks(), "define"))
+	unlock, err := h.o.Lock("define")
 	if err != nil {
 		return "", failed(what, err)
 	}

@@ -64,6 +64,20 @@ type Options struct {
 	OldQEMU bool
 	// Now gives migrations the time of their begin; default time.Now.
 	Now func() time.Time
+	// Changed is told after each change of a guest's status file; may be nil.
+	Changed func(Change)
+	// Lock waits for the lock of that name, on which commands on the same guest wait for
+	// each other; default a file lock, which counts among processes as well.
+	Lock func(name string) (unlock func(), err error)
+}
+
+// Change is what a status file has become.
+type Change struct {
+	Guest string
+	UUID  string // empty where the file is gone
+	State string // libvirt's word; empty where the file is gone
+	Async string // "migration in", ...; empty for none
+	PID   int
 }
 
 // Host is one host with its libvirt. Its methods may be called at the same time, also by
@@ -93,6 +107,9 @@ func New(o Options) (*Host, error) {
 		if *dir, err = filepath.Abs(*dir); err != nil {
 			return nil, fmt.Errorf("cannot make a host: %w", err)
 		}
+	}
+	if h.o.Lock == nil {
+		h.o.Lock = func(name string) (func(), error) { return lockFile(filepath.Join(h.locks(), name)) }
 	}
 	for _, dir := range []string{h.definitions(), h.locks(), h.o.RunDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -158,7 +175,7 @@ func (h *Host) withGuest(ctx context.Context, name string, fn func() error) erro
 	if err := validName(name); err != nil {
 		return err
 	}
-	unlock, err := lockFile(filepath.Join(h.locks(), name+".lock"))
+	unlock, err := h.o.Lock(name + ".lock")
 	if err != nil {
 		return err
 	}
@@ -190,8 +207,9 @@ func lockFile(path string) (unlock func(), err error) {
 
 // nextID is libvirt's number for the next guest that starts.
 func (h *Host) nextID() (int, error) {
-	path := filepath.Join(h.locks(), "next-id")
-	unlock, err := lockFile(path)
+	const name = "next-id"
+	path := filepath.Join(h.locks(), name)
+	unlock, err := h.o.Lock(name)
 	if err != nil {
 		return 0, err
 	}

@@ -99,6 +99,13 @@ func (p *InProcess) Alive(pid int, _ string) bool {
 	return alive
 }
 
+// HasOpen reports whether the process has opened its disks and not ended.
+func (p *InProcess) HasOpen(pid int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.disks[pid] != nil
+}
+
 // End ends the process at once.
 func (p *InProcess) End(pid int, _ string, _ bool) error {
 	p.mu.Lock()

@@ -126,12 +126,19 @@ func (h *Host) writeStatus(s status) error {
 	if err != nil {
 		return fmt.Errorf("cannot write status file: %w", err)
 	}
+	if h.o.Changed != nil {
+		async, _ := s.async()
+		h.o.Changed(Change{Guest: s.Domain.Name, UUID: s.Domain.UUID, State: s.State, Async: async, PID: s.PID})
+	}
 	return nil
 }
 
 func (h *Host) removeStatus(name string) error {
 	if err := os.Remove(h.statusPath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot remove status file: %w", err)
+	}
+	if h.o.Changed != nil {
+		h.o.Changed(Change{Guest: name})
 	}
 	return nil
 }

@@ -132,6 +132,10 @@ func unwrap(argv []string) []string {
 
 // wait lets the time go by that the real program takes, scaled.
 func (c *call) wait(d time.Duration) {
+	if c.san.Wait != nil {
+		c.san.Wait(c.ctx, c.host.name, append([]string{c.tool}, c.args...), d)
+		return
+	}
 	if d = time.Duration(float64(d) * c.san.DelayScale); d <= 0 {
 		return
 	}

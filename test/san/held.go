@@ -66,3 +66,32 @@ func (h *Host) Held() ([]Held, error) {
 	}
 	return out, err
 }
+
+// Table is what every host has, by its name: of each volume of a VG with leases that it
+// has locked or active, Open left out. It is one look.
+func (s *SAN) Table() (map[string][]Held, error) {
+	table := map[string][]Held{}
+	err := s.view(func(st *state) error {
+		for _, vg := range st.vgsByName() {
+			if !vg.leased() {
+				continue
+			}
+			for _, lv := range vg.visible() {
+				for _, hs := range st.Hosts {
+					held := Held{Volume: vg.Name + "/" + lv.Name, Lock: "un", Active: hs.Devs[dmName(vg.Name, lv.Name)] != nil}
+					if l := hs.lockOf(vg.Name, vg.locker(lv).UUID); l != nil {
+						held.Lock = l.Mode
+						if l.Orphan {
+							held.Lock = "orphan " + l.Mode
+						}
+					}
+					if held.Lock != "un" || held.Active {
+						table[hs.Name] = append(table[hs.Name], held)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	return table, err
+}

@@ -92,9 +92,8 @@ func (c *call) markOpen(real string) func() {
 	if err != nil {
 		return func() {}
 	}
-	_, pid := c.san.nextPID()
 	dir := c.san.openDir(c.host.name, strings.TrimSpace(string(name)))
-	marker := filepath.Join(dir, strconv.Itoa(firstPID+int(pid)))
+	marker := filepath.Join(dir, strconv.Itoa(c.san.nextPID()))
 	if os.MkdirAll(dir, 0o755) != nil || os.WriteFile(marker, nil, 0o644) != nil {
 		return func() {}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os/exec"
+	"slices"
 	"time"
 
 	"virtlvm/internal/run"
@@ -26,16 +27,21 @@ func (r *runner) Run(ctx context.Context, cmd run.Cmd) (run.Result, error) {
 	}
 	began := time.Now()
 	term, sigterm := context.WithCancel(context.WithoutCancel(ctx))
-	defer sigterm()
-	pid, start := r.host.san.nextPID()
-	if cmd.OnStart != nil {
-		cmd.OnStart(pid, start)
-	}
+	p := r.host.san.launch(r.host.name, cmd.Argv())
 	var stdout, stderr bytes.Buffer
-	code, done := -1, make(chan struct{})
+	code, begin, done := -1, make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
+		defer sigterm() // frees the context
+		<-begin
 		code = r.host.Exec(term, cmd.Argv(), &stdout, &stderr)
+		r.host.san.ended(p.pid)
+	}()
+	func() {
+		defer close(begin) // also where the caller dies in OnStart: the program is there
+		if cmd.OnStart != nil {
+			cmd.OnStart(p.pid, p.start)
+		}
 	}()
 	limit := cmd.Timeout
 	if limit == 0 {
@@ -55,7 +61,7 @@ func (r *runner) Run(ctx context.Context, cmd run.Cmd) (run.Result, error) {
 		}
 	}
 	if late {
-		return run.Result{ExitCode: -1, Duration: time.Since(began)}, &run.TimeoutError{Argv: cmd.Argv(), PID: pid, Done: done}
+		return run.Result{ExitCode: -1, Duration: time.Since(began)}, &run.TimeoutError{Argv: cmd.Argv(), PID: p.pid, Done: done}
 	}
 	res := run.Result{Stdout: stdout.Bytes(), Stderr: stderr.Bytes(), ExitCode: code, Duration: time.Since(began)}
 	switch code {
@@ -74,9 +80,58 @@ func (s *SAN) grace() time.Duration {
 	return 20 * time.Millisecond
 }
 
-func (s *SAN) nextPID() (pid int, start uint64) {
+// process is a program that a Runner has started.
+type process struct {
+	pid   int
+	start uint64
+	host  string
+	argv  []string
+}
+
+func (s *SAN) launch(host string, argv []string) process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pids++
-	return firstPID + s.pids, uint64(s.pids)
+	p := process{pid: firstPID + s.pids, start: uint64(s.pids), host: host, argv: argv}
+	if s.running == nil {
+		s.running = map[int]process{}
+	}
+	s.running[p.pid] = p
+	return p
+}
+
+// nextPID is the pid of a program that nobody looks for.
+func (s *SAN) nextPID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pids++
+	return firstPID + s.pids
+}
+
+func (s *SAN) ended(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.running, pid)
+}
+
+// Alive reports whether a program that a Runner of this host has started still runs. It
+// may have outlived who ran it.
+func (h *Host) Alive(pid int, start uint64) bool {
+	h.san.mu.Lock()
+	defer h.san.mu.Unlock()
+	p, ok := h.san.running[pid]
+	return ok && p.start == start && p.host == h.name
+}
+
+// Find lists those of its running programs that were started with this command line.
+func (h *Host) Find(argv []string) []run.Process {
+	h.san.mu.Lock()
+	defer h.san.mu.Unlock()
+	var found []run.Process
+	for _, p := range h.san.running {
+		if p.host == h.name && slices.Equal(p.argv, argv) {
+			found = append(found, run.Process{PID: p.pid, Start: p.start})
+		}
+	}
+	return found
 }

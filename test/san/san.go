@@ -15,6 +15,7 @@
 package san
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -63,6 +64,9 @@ type SAN struct {
 	DelayScale float64
 	// Grace is how long a Runner waits for a program after its SIGTERM; 0 means 20 ms.
 	Grace time.Duration
+	// Wait is called where the real program takes d of time, in place of waiting
+	// DelayScale x d. Command is the program and its arguments. It must return.
+	Wait func(ctx context.Context, host string, command []string, d time.Duration)
 	// CheckPids drops open markers whose process is gone. For real processes only.
 	CheckPids bool
 
@@ -74,6 +78,8 @@ type SAN struct {
 	gen   uint64 // version of cache; see store.go
 	hosts map[string]*Host
 	pids  int
+	// running are the programs that Runners have started and that have not ended, by pid.
+	running map[int]process
 }
 
 // Create makes a new SAN in dir, which must not hold one already.
