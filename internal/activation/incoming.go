@@ -467,7 +467,8 @@ func (m *Manager) notifyPeer(uuid string, grant model.Grant) {
 
 // checkSharers asks the other hosts that share a volume whether one of their guests
 // writes it (rule 5): a reader must not slip in while a writer is lent between two hosts. A
-// volume tagged as shared is never written exclusively and needs no question.
+// volume tagged as shared is never written exclusively and needs no question. A host of which
+// is not known whether it lives is asked like any other.
 func (m *Manager) checkSharers(ctx context.Context, all []taken) error {
 	if m.Peers == nil {
 		return nil // without peers nothing can be lent
@@ -485,7 +486,7 @@ func (m *Manager) checkSharers(ctx context.Context, all []taken) error {
 		}
 		for _, v := range byVG[vg] {
 			for _, h := range holders[v.LockLV] {
-				if h.Self || h.State != model.HostLive {
+				if h.Self { // a dead host is not among them
 					continue
 				}
 				if err := m.askWriter(ctx, h.Label(), v); err != nil {

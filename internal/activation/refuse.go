@@ -5,11 +5,18 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/model"
+)
+
+// A lease is written within two or three disk reads and writes of the host that wins it.
+const (
+	winnerLooks = 10
+	winnerPause = 300 * time.Millisecond
 )
 
 // explainFailure reads who holds a volume where LVM only says that somebody does.
@@ -27,7 +34,7 @@ func (m *Manager) explainFailure(ctx context.Context, v model.Volume, f lvm.Fail
 }
 
 func (m *Manager) explainHeld(ctx context.Context, v model.Volume) error {
-	holders, err := m.Leases.Holders(ctx, v.VG, v.LeaseOffset, v.LockLV)
+	holders, err := m.winner(ctx, v)
 	if err != nil {
 		return api.NewError(api.KindHeld, fmt.Sprintf("%s is locked by another host, and its lease cannot be read to tell which (%v)", v.Name(), err))
 	}
@@ -51,6 +58,20 @@ func (m *Manager) explainHeld(ctx context.Context, v model.Volume) error {
 		}
 	}
 	return api.NewError(api.KindHeld, text+"; never force the lock")
+}
+
+// winner reads who holds a volume that LVM says somebody does. While another host takes a
+// lease, sanlock refuses it to us before that host's name stands on the disk: then we look
+// again for a moment.
+func (m *Manager) winner(ctx context.Context, v model.Volume) (holders []model.Holder, err error) {
+	for range winnerLooks {
+		holders, err = m.Leases.Holders(ctx, v.VG, v.LeaseOffset, v.LockLV)
+		if err != nil || len(holders) > 0 {
+			break
+		}
+		<-m.After(winnerPause)
+	}
+	return holders, err
 }
 
 func (m *Manager) holderText(h model.Holder) string {

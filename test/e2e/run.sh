@@ -62,6 +62,12 @@ cleanup() {
     if [ "$status" != 0 ]; then
         mkdir -p "$E2E_LOGS"
         cp "$scratch"/run/*.console "$scratch"/run/*.log "$E2E_LOGS/" 2>/dev/null || true
+        # Last, because a long output is read from its end.
+        if [ -s "$scratch/output" ]; then
+            echo "e2e: what failed:"
+            grep -hE -A 14 '^ +Error Trace:|^ +[a-z_]+_test\.go:[0-9]+: left on ' "$scratch/output" | cut -c1-400 | tail -n 60 || true
+            grep -hE '^ *--- FAIL' "$scratch/output" || true
+        fi
         echo "e2e: failed; evidence is in $E2E_LOGS" >&2
     fi
     rm -rf "$scratch"
@@ -93,6 +99,7 @@ go -C "$repo" test -c -tags e2e -o "$scratch/scenarios" ./test/e2e/scenario
 
 # In the background, so that a signal to this script is handled at once.
 cd "$here"
-"$scratch/scenarios" -test.v -test.timeout "${E2E_TIMEOUT:-$((20 * $# + 10))m}" -test.run "^Test($tests)\$/(${E2E_RUN:-.})" &
+"$scratch/scenarios" -test.v -test.timeout "${E2E_TIMEOUT:-$((20 * $# + 10))m}" -test.run "^Test($tests)\$/(${E2E_RUN:-.})" \
+    > >(tee "$scratch/output") 2>&1 &
 pid=$!
 wait "$pid"

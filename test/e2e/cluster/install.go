@@ -24,6 +24,10 @@ func DebsIn(dir string) Debs {
 // package said on each host is in Host.InstallLog.
 func (c *Cluster) Install(ctx context.Context, deb string) error {
 	return c.Both(func(h *Host) error {
+		// libvirtd ends by itself after two minutes without a client.
+		if _, err := h.Must(ctx, "virsh version"); err != nil {
+			return err
+		}
 		var err error
 		if h.InstallLog, err = h.InstallDeb(ctx, deb); err != nil {
 			return err
