@@ -338,10 +338,10 @@ func TestGuestMigrateRefuses(t *testing.T) {
 	r.startVM1()
 	r.c.Cut = func(_, to, _ string) bool { return to == "kvm-b" }
 	_, err := r.ask(r.a, api.KindGuestMigrate, migrateArgs)
-	require.EqualError(t, err, "cannot migrate vm1 to kvm-b: kvm-b cannot be reached")
+	require.EqualError(t, err, "cannot migrate vm1 to kvm-b: cannot reach kvm-b: no answer")
 	r.c.Cut = nil
 	_, err = r.ask(r.a, api.KindGuestMigrate, api.MigrateArgs{Guest: "vm1", To: "kvm-c"})
-	require.EqualError(t, err, "cannot migrate vm1 to kvm-c: kvm-c cannot be reached")
+	require.EqualError(t, err, "cannot migrate vm1 to kvm-c: cannot reach kvm-c: no answer")
 }
 
 // The unit has vanished without a trace, and the migration has succeeded all the same.

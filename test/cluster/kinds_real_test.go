@@ -71,7 +71,7 @@ func (m *manager) until(t *testing.T, id int64, state model.CommandState) api.Co
 		c, err = m.View(ctx, id, false)
 		require.NoError(t, err)
 		return c.State == string(state)
-	}, 20*time.Second, 5*time.Millisecond, "%s wanted; %+v", state, &c)
+	}, time.Minute, 5*time.Millisecond, "%s wanted; %+v", state, &c)
 	return c
 }
 
@@ -117,7 +117,7 @@ func TestKindsAreAdopted(t *testing.T) {
 			require.Eventually(t, func() bool {
 				c, err := m.View(ctx, c.ID, false)
 				return err == nil && c.Progress != nil && c.Progress.Phase != ""
-			}, 20*time.Second, 5*time.Millisecond, "no progress")
+			}, time.Minute, 5*time.Millisecond, "no progress")
 			m.stop()
 			r.a.StopDaemon()
 			r.a.StartDaemon()
