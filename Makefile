@@ -57,7 +57,7 @@ setup:
 .PHONY: test
 test: setup
 	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 10m ./...
-	$(GO) test -timeout 10m -run '^TestCrashAtEveryLine$$' ./test/cluster
+	$(GO) test -timeout 10m -run '^Test(CrashAtEveryLine|VolumeCopy(Crashes|Fails|Cancelled)|VolumeMove(Crashes|Cancelled))$$' ./test/cluster
 
 # BENCHFLAGS=-short measures less, in 20 s. Without xmllint the bash hook reads XML with sed.
 .PHONY: bench
