@@ -4,7 +4,7 @@
 # make check      formatting, linters, scripts, known vulnerabilities, modules, man pages
 # make bench      what virtlvm costs, beside a bash hook
 # make e2e        two real hosts in QEMU (as root): install, start, migrate, upgrade, reboot;
-#                 also one suite of it: e2e-smoke, e2e-migrate, e2e-package, e2e-reboot
+#                 also one suite of it: e2e-smoke, e2e-migrate, e2e-locks, e2e-package, e2e-reboot
 # make e2e-full   all that, each way in which a migration can fail, and e2e-conformance
 # make packages   .deb and .rpm into build/packages
 # make docs       man page and completions that follow from the command line
@@ -88,11 +88,11 @@ fakes: setup
 # the list of LVM commands that the fake SAN is held to. times: what it costs.
 .PHONY: e2e e2e-full
 e2e:
-	test/e2e/run.sh smoke migrate package reboot times
+	test/e2e/run.sh smoke migrate locks package reboot times
 e2e-full:
-	test/e2e/run.sh smoke migrate rows package reboot times conformance
+	test/e2e/run.sh smoke migrate rows locks package reboot times conformance
 
-E2E_SUITES := $(addprefix e2e-,smoke migrate rows package reboot times conformance)
+E2E_SUITES := $(addprefix e2e-,smoke migrate rows locks package reboot times conformance)
 .PHONY: $(E2E_SUITES)
 $(E2E_SUITES): e2e-%:
 	test/e2e/run.sh $*

@@ -143,9 +143,14 @@ func bashValues(options []option, path string) string {
 	return "\t\t" + strings.Join(patterns, " | ") + ") value=$word ;;\n"
 }
 
+// bashValue is the case of an option's value; several commands may have that option.
 func bashValue(b *strings.Builder, o option) {
-	if o.placeholder != "" && o.kind != noKind {
-		fmt.Fprintf(b, "\t\t%s) kind='%s' ;;\n", strings.Join(o.flags(), " | "), o.kind)
+	if o.placeholder == "" || o.kind == noKind {
+		return
+	}
+	line := fmt.Sprintf("\t\t%s) kind='%s' ;;\n", strings.Join(o.flags(), " | "), o.kind)
+	if !strings.Contains(b.String(), line) {
+		b.WriteString(line)
 	}
 }
 

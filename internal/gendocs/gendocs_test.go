@@ -95,6 +95,15 @@ Set a.
 	assert.Equal(t, `\&.so x`, prose(".so x"), "no text is taken for a request")
 }
 
+func TestBashOptionOfTwoCommands(t *testing.T) {
+	var b strings.Builder
+	o := option{names: []string{"guest"}, placeholder: "NAME", kind: "guest"}
+	bashValue(&b, o)
+	bashValue(&b, o)
+	bashValue(&b, option{names: []string{"disk"}, placeholder: "NAME", kind: "guest"})
+	assert.Equal(t, "\t\t--guest) kind='guest' ;;\n\t\t--disk) kind='guest' ;;\n", b.String())
+}
+
 // answers stands in for virtlvm: what the completions ask it.
 const answers = `#!/bin/sh
 case "$*" in

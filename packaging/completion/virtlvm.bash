@@ -106,7 +106,6 @@ _virtlvm() {
 		--socket) kind='file' ;;
 		--to-vg) kind='group' ;;
 		--guest) kind='guest' ;;
-		--guest) kind='guest' ;;
 		esac
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'

@@ -1,7 +1,7 @@
 #!/bin/bash
 # run.sh [SUITE...] - runs end-to-end suites ("smoke" by default) on two emulated KVM hosts.
 #
-# Suites: smoke, migrate, package, reboot, times, rows, conformance. As root on a Debian machine
+# Suites: smoke, migrate, locks, package, reboot, times, rows, conformance. As root on a Debian machine
 # with Go. Makes the guest image when there is none yet, builds the packages in a scratch
 # folder, boots the hosts, installs the .deb there, runs the scenarios and takes everything
 # down, whatever happens. Environment:
@@ -16,9 +16,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 (($#)) || set -- smoke
 tests=
+minutes=$((20 * $# + 10))
 for suite; do
     case $suite in
     smoke | migrate | package | reboot | rows | times | conformance) tests+=${tests:+|}${suite^} ;;
+    locks) tests+=${tests:+|}${suite^} minutes=$((minutes + 30)) ;; # it waits for dead hosts, and boots them
     *)
         echo "run.sh: there is no suite $suite" >&2
         exit 2
@@ -99,7 +101,7 @@ go -C "$repo" test -c -tags e2e -o "$scratch/scenarios" ./test/e2e/scenario
 
 # In the background, so that a signal to this script is handled at once.
 cd "$here"
-"$scratch/scenarios" -test.v -test.timeout "${E2E_TIMEOUT:-$((20 * $# + 10))m}" -test.run "^Test($tests)\$/(${E2E_RUN:-.})" \
+"$scratch/scenarios" -test.v -test.timeout "${E2E_TIMEOUT:-${minutes}m}" -test.run "^Test($tests)\$/(${E2E_RUN:-.})" \
     > >(tee "$scratch/output") 2>&1 &
 pid=$!
 wait "$pid"

@@ -87,6 +87,11 @@ func TestQMP(t *testing.T) {
 	assert.JSONEq(t, `{"execute":"qmp_capabilities"}`, <-requests)
 	assert.JSONEq(t, `{"execute":"quit"}`, <-requests)
 
+	go serve(`{"QMP":{}}`, `{"return":{}}`)
+	require.NoError(t, qmp(socket, "block_set_io_throttle", map[string]any{"bps": 512}))
+	<-requests
+	assert.JSONEq(t, `{"execute":"block_set_io_throttle","arguments":{"bps":512}}`, <-requests)
+
 	go serve(`{"QMP":{}}`, `{"error":{"desc":"not now"}}`)
 	require.ErrorContains(t, qmpQuit(socket), "not now")
 	require.ErrorContains(t, qmpQuit(socket+"x"), "cannot reach the monitor")
