@@ -1,6 +1,7 @@
 # make build      hook, daemon and CLI into build/
 # make demo       two simulated hosts: see a guest's volumes change hands (needs no root)
 # make test       everything that needs neither root nor virtual machines
+# make sim        2,000 random schedules of simulated hosts; make mutants: that it can fail
 # make check      formatting, linters, scripts, known vulnerabilities, modules, man pages
 # make bench      what virtlvm costs, beside a bash hook
 # make e2e        two real hosts in QEMU (as root): install, start, migrate, upgrade, reboot;
@@ -57,7 +58,19 @@ setup:
 .PHONY: test
 test: setup
 	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 10m ./...
-	$(GO) test -timeout 10m -run '^Test(CrashAtEveryLine|VolumeCopy(Crashes|Fails|Cancelled)|VolumeMove(Crashes|Cancelled))$$' ./test/cluster
+	$(GO) test -timeout 10m -run '^Test(CrashAtEveryLine|Sim|VolumeCopy(Crashes|Fails|Cancelled)|VolumeMove(Crashes|Cancelled))$$' ./test/cluster
+
+# The two parts run side by side. Where one fails it says how to run that schedule again:
+# make sim SIMFLAGS=-rapid.seed=N, or -rapid.failfile=FILE.
+SCHEDULES ?= 1000
+.PHONY: sim
+sim: setup
+	$(GO) test -count=1 -timeout 15m -run '^TestSim$$' -v ./test/cluster -rapid.checks=$(SCHEDULES) $(SIMFLAGS)
+
+# Takes some 20 minutes: each rule of the engine that is taken away is a build of its own.
+.PHONY: mutants
+mutants: setup
+	$(GO) test -count=1 -timeout 2h -run '^TestMutants$$' -v ./test/cluster -mutants 200
 
 # BENCHFLAGS=-short measures less, in 20 s. Without xmllint the bash hook reads XML with sed.
 .PHONY: bench

@@ -104,9 +104,15 @@ func (m *Manager) enterGuest(ctx context.Context, uuid string) (leave func(), er
 		m.deciding[uuid] = turn
 	}
 	m.mu.Unlock()
+	leave = func() { <-turn }
+	select {
+	case turn <- struct{}{}: // is free, whether or not somebody waits for us still
+		return leave, nil
+	default:
+	}
 	select {
 	case turn <- struct{}{}:
-		return func() { <-turn }, nil
+		return leave, nil
 	case <-ctx.Done():
 		return nil, api.NewError(api.KindUnknown, "an earlier start of it is still being decided; see 'virtlvm hooks' and try again")
 	}

@@ -123,6 +123,11 @@ func (m *Manager) awaitReady(ctx context.Context) error {
 	select {
 	case <-m.ready:
 		return nil
+	default:
+	}
+	select {
+	case <-m.ready:
+		return nil
 	case <-ctx.Done():
 		return api.NewError(api.KindUnknown, "virtlvmd has not finished its first look at this host; see 'virtlvm status' and try again")
 	}
@@ -185,7 +190,7 @@ func (m *Manager) holdsOf(uuid string) []model.Hold {
 // lendAll turns the guest's exclusive holds into lent ones and converts their locks. On
 // any failure all of them are wanted exclusively again, and the ensure loop sees to it.
 func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant) error {
-	byVG := map[string][]model.Volume{}
+	byVG := map[string][]model.Hold{}
 	var change store.HoldChange
 	m.mu.Lock()
 	for k, h := range m.holds {
@@ -199,15 +204,15 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant) e
 		h.Phase, h.Grant, h.Since = model.PhaseLent, grant, m.Now().UnixMilli()
 		m.holds[k] = h
 		change.Put = append(change.Put, h)
-		vg, lv, _ := strings.Cut(h.Name, "/")
-		byVG[vg] = append(byVG[vg], model.Volume{ID: h.Volume, VG: vg, LV: lv, LockLV: h.LockLV})
+		vg, _, _ := strings.Cut(h.Name, "/")
+		byVG[vg] = append(byVG[vg], h)
 	}
 	m.mu.Unlock()
 	change.Steps = causeOf(ctx).takeSteps()
 	err := m.Journal.ChangeHolds(ctx, change)
 	for _, vg := range sortedKeys(byVG) {
 		if err == nil {
-			err = m.convert(ctx, vg, byVG[vg], model.ModeSH)
+			err = m.share(ctx, vg, byVG[vg])
 		}
 	}
 	if err != nil {
@@ -217,8 +222,9 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant) e
 	return err
 }
 
-// convert changes the mode of volumes that are active here, verified.
-func (m *Manager) convert(ctx context.Context, vg string, vols []model.Volume, mode model.LockMode) error {
+// share converts lent volumes that are held exclusively here, verified. Its guest may have
+// ended while the turn was waited for: what is off by then stays off.
+func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold) error {
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
 		return err
@@ -232,8 +238,13 @@ func (m *Manager) convert(ctx context.Context, vg string, vols []model.Volume, m
 		return err
 	}
 	var todo []model.Volume
-	for _, v := range vols {
-		if !now.ofVolume(v).Is(mode) {
+	for _, h := range lent {
+		if !m.stillHolds(h) {
+			return api.NewError(api.KindInUse, fmt.Sprintf("%s is not there to be lent any more: guest %s has ended on %s", h.Name, show(h.Guest), m.Host))
+		}
+		_, lv, _ := strings.Cut(h.Name, "/")
+		v := model.Volume{ID: h.Volume, VG: vg, LV: lv, LockLV: h.LockLV}
+		if !now.ofVolume(v).Is(model.ModeSH) {
 			todo = append(todo, v)
 		}
 	}
@@ -241,11 +252,11 @@ func (m *Manager) convert(ctx context.Context, vg string, vols []model.Volume, m
 		return nil
 	}
 	sort.Slice(todo, func(i, j int) bool { return todo[i].LV < todo[j].LV })
-	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(mode, names(todo)...), todo, store.HoldChange{}, journalled)
+	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(todo)...), todo, store.HoldChange{}, journalled)
 	if err != nil {
 		return err
 	}
-	return m.verify(ctx, e, mode, todo)
+	return m.verify(ctx, e, model.ModeSH, todo)
 }
 
 // reclaim wants a guest's lent volumes exclusively again.

@@ -46,18 +46,29 @@ func (m *Manager) enterVG(ctx context.Context, vg string) (leave func(), err err
 		return nil, err
 	}
 	select {
+	case <-q.turn: // is free, whether or not somebody waits for us still
+		return m.entered(vg, q)
+	default:
+	}
+	select {
 	case <-q.turn:
+		return m.entered(vg, q)
 	case <-ctx.Done():
 		return nil, api.NewError(api.KindUnknown, fmt.Sprintf("%s is busy: another operation on it has not ended in time; see 'virtlvm commands' and try again", vg))
 	}
+}
+
+// entered has the turn, which is given back where the VG has become stuck meanwhile.
+func (m *Manager) entered(vg string, q *vgQueue) (leave func(), err error) {
+	leave = func() { q.turn <- struct{}{} }
 	m.mu.Lock()
 	err = m.stuckError(vg, q)
 	m.mu.Unlock()
 	if err != nil {
-		q.turn <- struct{}{}
+		leave()
 		return nil, err
 	}
-	return func() { q.turn <- struct{}{} }, nil
+	return leave, nil
 }
 
 // stuckError must be called with m.mu held.

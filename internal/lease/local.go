@@ -86,6 +86,9 @@ func (r *Reader) info(ctx context.Context) (Local, error) {
 // lvmlockctl asks lvmlockd; down: it does not run, or is not installed. An lvmlockctl of
 // somebody else at the same moment makes ours fail ("socket error -98"): it is tried again.
 func (r *Reader) lvmlockctl(ctx context.Context, args ...string) (out string, down bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", false, err
+	}
 	select {
 	case r.infoTurn <- struct{}{}:
 	case <-ctx.Done():

@@ -52,6 +52,11 @@ type Cluster struct {
 	// At is told of each place where a daemon touches the world: it may wait there, or kill
 	// the daemon. Nil: nobody is told. See Point.
 	At func(ctx context.Context, d *Daemon, p Point)
+	// Spy is told of each hook call; may be nil.
+	Spy func(host string, call fakevirt.HookCall)
+	// Pause is told where several operations may go on at the same time: when a daemon has
+	// died, or a hook has waited long enough. It may wait. Nil: nobody is told.
+	Pause func(ctx context.Context, what string)
 	// Net carries the calls between hosts; nil: they go straight to the other engine.
 	Net Net
 	o   Options
@@ -79,8 +84,10 @@ type Options struct {
 	Changed func(host string, c fakevirt.Change)
 	// After is the engines' clock; nil: time.After.
 	After func(d *Daemon, pause time.Duration) <-chan time.Time
-	// Break replaces what an engine is given, to see that the tests notice; may be nil.
-	Break func(d *Daemon, deps *activation.Deps)
+	// Break replaces what an engine is given, and Tamper what a hook tells it, to see that
+	// the tests notice; may be nil.
+	Break  func(d *Daemon, deps *activation.Deps)
+	Tamper func(h *Host, call *api.HookCall)
 }
 
 // Host is one host: its libvirt, and its daemon while that runs.
@@ -248,15 +255,20 @@ func (h *Host) PowerCut() {
 	delete(h.c.runs, h.Name)
 }
 
-// Boot brings the host back with its lockspace started.
+// Boot brings the host back with its lockspaces started and its daemon running.
 func (h *Host) Boot() {
+	h.PowerOn()
+	h.StartDaemon()
+}
+
+// PowerOn is Boot without the daemon.
+func (h *Host) PowerOn() {
 	h.boot++
 	require.NoError(h.c.T, h.LVM.Reboot())
 	require.NoError(h.c.T, os.MkdirAll(h.Virt.RunDir(), 0o750))
 	for _, vg := range h.c.o.VGs {
 		require.NoError(h.c.T, h.LVM.LockStart(vg.Name))
 	}
-	h.StartDaemon()
 }
 
 // RestartLibvirtd is `systemctl restart libvirtd`.

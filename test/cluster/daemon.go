@@ -78,11 +78,10 @@ func (d *Daemon) run(ctx context.Context) {
 // watchSpool takes events that hooks spool while it runs.
 func (d *Daemon) watchSpool(ctx context.Context) {
 	const pause = 5 * time.Second
-	ticks := time.NewTicker(pause)
-	defer ticks.Stop()
 	for {
 		select {
-		case <-ticks.C:
+		case <-d.after(pause):
+			d.alive()
 			if d.drainSpool(ctx) {
 				d.engine.Kick()
 			}

@@ -11,9 +11,15 @@ import (
 
 // hook is what hooks/qemu does, without the process: verdicts, spooling, break-glass.
 func (h *Host) hook(ctx context.Context, fc fakevirt.HookCall) fakevirt.HookResult {
+	if h.c.Spy != nil {
+		h.c.Spy(h.Name, fc)
+	}
 	call := api.HookCall{Guest: fc.Guest, Op: fc.Op, SubOp: fc.SubOp, Extra: fc.Extra, XML: fc.XML, Bypassed: h.glass.Load(), Stamp: h.stamp()}
 	if d, err := domain.Parse(fc.XML); err == nil {
 		call.UUID = d.UUID
+	}
+	if h.c.o.Tamper != nil {
+		h.c.o.Tamper(h, &call)
 	}
 	verdict, told := h.tell(ctx, call)
 	switch {
@@ -58,7 +64,14 @@ func (h *Host) tell(ctx context.Context, call api.HookCall) (_ api.HookVerdict, 
 	case <-d.dead:
 	case <-ctx.Done():
 	}
+	h.c.pause(ctx, "hook "+call.Op+" gives up")
 	return api.HookVerdict{}, false
+}
+
+func (c *Cluster) pause(ctx context.Context, what string) {
+	if c.Pause != nil {
+		c.Pause(ctx, what)
+	}
 }
 
 // reach waits for a daemon that takes calls, as one does who connects to a socket that
@@ -77,10 +90,12 @@ func (h *Host) reach(ctx context.Context) *Daemon {
 		}
 		select {
 		case <-serving:
+			h.c.pause(ctx, "hook reaches the daemon")
 			return d
 		case <-dead:
 		case <-up:
 		case <-ctx.Done():
+			h.c.pause(ctx, "hook finds no daemon")
 			return nil
 		}
 	}

@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -364,6 +366,24 @@ func TestReaderJustAfterABoot(t *testing.T) {
 		return nil
 	}}))
 	ends(t, b, "ex")
+}
+
+// The guest ends on the source while its volumes are being lent: what has been taken off by
+// then is not activated again.
+func TestGuestEndsWhileItIsLent(t *testing.T) {
+	c, a, b := two(t)
+	settled(t, a)
+	var begun atomic.Bool
+	c.At = func(_ context.Context, d *Daemon, p Point) {
+		if d.Host == a && p == (Point{Kind: "journal", What: "holds", After: true}) && begun.CompareAndSwap(false, true) {
+			assert.NoError(t, a.Virt.Destroy(ctx, "vm1"))
+		}
+	}
+	err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{})
+	require.Error(t, err)
+	ends(t, a, "un")
+	ends(t, b, "un")
+	require.NoError(t, b.Virt.Start(ctx, "vm1"))
 }
 
 func TestLendRefusesWithoutAMigration(t *testing.T) {

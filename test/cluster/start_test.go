@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -106,28 +104,9 @@ func TestBothAtOnce(t *testing.T) {
 	t.Logf("%d rounds, won by %v", rounds, won)
 }
 
-// qcow2 writes a header that names a backing volume, as qemu-img create -b does.
 func qcow2(t *testing.T, c *Cluster, lv, backing, format string) {
 	t.Helper()
-	v, err := c.SAN.Volume("vg_san", lv)
-	require.NoError(t, err)
-	head := make([]byte, 4096)
-	copy(head, "QFI\xfb")
-	binary.BigEndian.PutUint32(head[4:], 3)
-	binary.BigEndian.PutUint64(head[24:], 32<<20)
-	binary.BigEndian.PutUint32(head[20:], 16)   // cluster bits
-	binary.BigEndian.PutUint32(head[96:], 4)    // refcount order
-	binary.BigEndian.PutUint32(head[100:], 104) // header length
-	at := 104
-	if backing != "" {
-		binary.BigEndian.PutUint32(head[at:], 0xE2792ACA)
-		binary.BigEndian.PutUint32(head[at+4:], uint32(len(format)))
-		copy(head[at+8:], format)
-		binary.BigEndian.PutUint64(head[8:], 1024)
-		binary.BigEndian.PutUint32(head[16:], uint32(len(backing)))
-		copy(head[1024:], backing)
-	}
-	require.NoError(t, os.WriteFile(v.Data, head, 0o600))
+	require.NoError(t, writeQcow2(c.SAN, lv, backing, format))
 }
 
 func TestQcow2Chain(t *testing.T) {

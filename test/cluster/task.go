@@ -10,6 +10,8 @@ type task struct {
 	// budget is how many points it may still pass without asking. It belongs to the one
 	// goroutine that works on the task, or to the simulation while that waits.
 	budget int
+	// free: the simulation itself, which waits nowhere.
+	free bool
 	// looked is when it last read the leases, in steps of the simulation.
 	looked int
 }

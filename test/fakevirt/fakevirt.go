@@ -215,7 +215,7 @@ func (h *Host) nextID() (int, error) {
 	}
 	defer unlock()
 	data, err := os.ReadFile(path)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
 	last, _ := strconv.Atoi(string(data)) // 0 in a new file

@@ -116,3 +116,11 @@ func (h *Host) Reboot() error {
 		return nil
 	})
 }
+
+// SetID gives the host another sanlock host id, for the lockspaces that are started later.
+func (h *Host) SetID(id int) error {
+	return h.change("set the host id", func(_ *state, hs *hostState) error {
+		hs.ID = id
+		return nil
+	})
+}

@@ -2,6 +2,7 @@ package san
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -26,6 +27,9 @@ func (s *SAN) startLockspace(hs *hostState, vg *vgState, at time.Time) error {
 		return err
 	}
 	d := vg.Deltas[hs.ID]
+	if d != nil && d.Name != hs.Name && !d.Free && d.SilentAt == 0 {
+		return fmt.Errorf("host id %d is that of %s", hs.ID, d.Name)
+	}
 	if d == nil {
 		d = &deltaSlot{}
 		vg.Deltas[hs.ID] = d

@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var withMutants = flag.String("mutants", "", "break rules of the engine and see that the simulation notices; how many schedules each")
+
+// mutants are rules of the engine that are taken away, one at a time.
+var mutants = []struct{ name, file, old, new string }{
+	{
+		"promotes without looking for other shared holders", "ensure.go",
+		"func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *local) []model.Volume {\n", "if true {\nreturn vols\n}\n",
+	},
+	{
+		"a prepare without the migration's grant passes", "incoming.go",
+		"if !ok || carried.ID != grant.ID {", "if false {",
+	},
+	{
+		"prepare does not ask whether the grant is good", "incoming.go",
+		"if !answer.Good {\n\t\tm.tell", "if false {\n\t\tm.tell",
+	},
+	{
+		"lends without a migration under way", "lend.go",
+		"if !listed || g.Job.Async != jobOut", "if listed && g.Job.Async != jobOut {\nreturn &g, nil\n}\nif !listed",
+	},
+	{
+		"incoming volumes that no prepare follows are kept", "incoming.go",
+		"func (m *Manager) checkIncoming(ctx context.Context, uuid string) {\n", "if true {\nreturn\n}\n",
+	},
+	{
+		"a migrate hook whose daemon died leaves its hold", "guests.go",
+		"if h.Attempt.AnsweredMillis == 0 {", "if false {",
+	},
+	{
+		"a reader does not ask whether a writer is lent", "incoming.go",
+		"if m.Peers == nil {\n\t\treturn nil // without peers", "if true {\n\t\treturn nil // without peers",
+	},
+	{
+		"promotes while the migration is under way", "incoming.go",
+		"return g.Job.Async != jobIn && g.State != \"\" && h.Attempt.Seen", "return h.Attempt.Seen",
+	},
+	{
+		"takes a lent volume back while the migration is under way", "incoming.go",
+		"return g.Job.Async != jobOut && g.State != \"paused\"", "return true",
+	},
+	{
+		"does not wait for commands of the last daemon", "leftover.go",
+		"func (m *Manager) awaitLeftovers(ctx context.Context) {\n", "if true {\nreturn\n}\n",
+	},
+	{
+		"does not undo a failed start", "acquire.go",
+		"func (m *Manager) undo(ctx context.Context, vg string, all []taken) {\n", "if true {\nreturn\n}\n",
+	},
+	{
+		"a second guest on the same host may have the volume too", "acquire.go",
+		"func (m *Manager) conflict(owner string, n model.Need, a model.Actual) error {\n", "if true {\nreturn nil\n}\n",
+	},
+	{
+		"ends a hold though its guest runs", "guests.go",
+		"\tcase guests.Alive:\n\t\treturn seen\n", "\tcase guests.Alive:\n\t\treturn ending\n",
+	},
+	{
+		"an old release ends the hold of a new start", "guests.go",
+		"answered > 0 && at >= answered", "true || at >= answered",
+	},
+	{
+		"a stale look counts", "guests.go",
+		"return m.calls[uuid] != s.calls[uuid]", "return false",
+	},
+	{
+		"a start whose verdict came too late keeps its volumes", "hook.go",
+		"if err == nil && ctx.Err() != nil {", "if false {",
+	},
+	{
+		"migrate does not wait for what is still ending here", "incoming.go",
+		"if err := m.awaitEnded(ctx, t); err != nil {", "if err := error(nil); err != nil {",
+	},
+	{
+		"lends what is not yet promoted here", "lend.go",
+		"if h.Phase == model.PhaseIncoming || h.Phase != model.PhaseEnding && !now.ofHold(h).Is(h.Wanted()) {", "if false && !now.ofHold(h).Is(h.Wanted()) {",
+	},
+	{
+		"a reader asks only hosts that are known to live", "incoming.go",
+		"if h.Self { // a dead host", "if h.Self || h.State != model.HostLive { // a dead host",
+	},
+	{
+		"lends what its guest has given up", "lend.go",
+		"if !m.stillHolds(h) {", "if false {",
+	},
+	{
+		"holds of an earlier boot count", "reconcile.go",
+		"if h.BootID != m.BootID {\n\t\t\tchange.Delete", "if false {\n\t\t\tchange.Delete",
+	},
+}
+
+// TestMutants takes rules of the engine away and wants the simulation to fail: a test that
+// cannot fail is worth nothing. It compiles each of them, so it is not part of make test;
+// see make mutants.
+func TestMutants(t *testing.T) {
+	if *withMutants == "" {
+		t.Skip("only with -mutants")
+	}
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			dir := t.TempDir()
+			file, err := filepath.Abs(filepath.Join("../../internal/activation", m.file))
+			require.NoError(t, err)
+			code, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Equal(t, 1, strings.Count(string(code), m.old), "%s: %q", m.file, m.old)
+			with := m.new
+			if strings.HasSuffix(m.old, "{\n") {
+				with = m.old + m.new
+			}
+			mutant := filepath.Join(dir, m.file)
+			require.NoError(t, os.WriteFile(mutant, []byte(strings.Replace(string(code), m.old, with, 1)), 0o600))
+			overlay, err := json.Marshal(map[string]map[string]string{"Replace": {file: mutant}})
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
+			patience, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(patience, "go", "test", "-count=1", "-vet=off", "-timeout=9m", "-overlay="+filepath.Join(dir, "overlay.json"),
+				"-run=TestSim$", ".", "-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks="+*withMutants)
+			out, err := cmd.CombinedOutput()
+			assert.Error(t, err, "the simulation does not notice")
+			for line := range strings.Lines(string(out)) {
+				if strings.Contains(line, "[rapid] failed after") || strings.Contains(line, "undefined") || strings.Contains(line, "declared and not used") {
+					t.Log(strings.TrimSpace(line))
+				}
+			}
+			assert.NotContains(t, string(out), "[build failed]", "%s", out)
+		})
+	}
+}

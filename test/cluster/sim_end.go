@@ -1,0 +1,148 @@
+package cluster
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// settleAll repairs everything, lets everything go on and has operators clean up what only
+// they can; then all must settle by itself.
+func (s *sim) settleAll() {
+	s.say("from here on nothing breaks")
+	s.mu.Lock()
+	s.cut = map[string]bool{}
+	s.mu.Unlock()
+	_ = s.SAN.ClearFaults(s.faults...)
+	idle := func() bool { return s.busy() == 0 }
+	s.up()
+	s.run(5*time.Minute, idle)
+	s.up() // hosts that something still worked on
+	s.run(5*time.Minute, idle)
+	if s.busy() > 0 {
+		s.fail("does not end: %s", s.unfinished())
+	}
+	for range 3 {
+		s.run(2*time.Minute, func() bool { return false })
+		if !s.cleanUp() {
+			break
+		}
+		s.run(5*time.Minute, idle)
+	}
+	ctx := withTask(context.Background(), &task{name: "test", free: true})
+	settled := func() bool { return len(s.Unsettled(ctx)) == 0 }
+	s.run(10*time.Minute, settled)
+	if bad := s.Unsettled(ctx); len(bad) > 0 {
+		s.fail("does not settle: %s", strings.Join(bad, "; "))
+	}
+}
+
+func (s *sim) unfinished() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for _, o := range s.ops {
+		if !o.done {
+			names = append(names, o.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// up starts what is down.
+func (s *sim) up() {
+	for _, name := range s.hosts {
+		h := s.Hosts[name]
+		switch {
+		case s.down(h) && s.quiet(h):
+			s.boot(h)
+		case !s.down(h) && h.Daemon() == nil:
+			h.Launch()
+			s.come()
+		}
+	}
+}
+
+// wantReported: of a guest that has two QEMUs, no migration between them, the status of one
+// of its hosts must say so.
+func (s *sim) wantReported(guest string, qs []qemu) {
+	for _, q := range qs {
+		if q.Async != "" {
+			return
+		}
+	}
+	ctx := withTask(context.Background(), &task{name: "test", free: true})
+	for _, q := range qs {
+		status := q.host.Engine().Status(ctx)
+		for _, p := range status.Problems {
+			if strings.Contains(p, guest) {
+				return
+			}
+		}
+		for _, p := range status.Pending {
+			if strings.Contains(p.Guest, guest) {
+				return
+			}
+		}
+	}
+	s.fail("%s has %d QEMUs, and nothing is reported", guest, len(qs))
+}
+
+// writes: it has a volume for itself.
+func writes(g Guest) bool {
+	for _, mode := range g.Needs {
+		if mode == "ex" {
+			return true
+		}
+	}
+	return false
+}
+
+// cleanUp is what operators do at last: of a guest with two QEMUs one is destroyed, the
+// paused one if there is one; what they have activated by hand is deactivated. It reports
+// whether there was anything to do.
+func (s *sim) cleanUp() (any bool) {
+	byGuest := map[string][]qemu{}
+	for _, q := range s.alive() {
+		byGuest[q.guest.Name] = append(byGuest[q.guest.Name], q)
+	}
+	for _, name := range sortedKeys(byGuest) {
+		qs := byGuest[name]
+		if len(qs) < 2 {
+			continue
+		}
+		any = true
+		if writes(qs[0].guest) { // else it may be started on two hosts: nothing forbids it
+			s.wantReported(name, qs)
+		}
+		stay := 0
+		for i, q := range qs {
+			if q.State == "running" {
+				stay = i
+			}
+		}
+		for i, q := range qs {
+			if i != stay || q.Async != "" { // post-copy has failed: half of it is here, half there
+				s.destroy(q.host, name)
+			}
+		}
+	}
+	table, err := s.SAN.Table()
+	if err != nil {
+		s.fail("%v", err)
+	}
+	for _, name := range s.hosts {
+		h := s.Hosts[name]
+		for _, held := range table[name] {
+			if !s.hand[name+" "+held.Volume] {
+				continue
+			}
+			delete(s.hand, name+" "+held.Volume)
+			any = true
+			s.begin("clean up "+held.Volume+" on "+name, []*Host{h}, func(ctx context.Context) error {
+				return h.giveUp(ctx, held.Volume)
+			})
+		}
+	}
+	return any
+}
