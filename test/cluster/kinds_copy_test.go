@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -345,7 +346,9 @@ func TestHalfMadeVolumeStays(t *testing.T) {
 	t.Run("a host that is alive does not answer", func(t *testing.T) {
 		r := newRig(t)
 		fault(t, r.c, san.Fault{Kind: san.FaultExit, Tool: "qemu-img", Match: "convert", ExitCode: 1, Stderr: "qemu-img: error\n"})
-		r.c.Cut = func(_, to, path string) bool { return to == "kvm-b" && path == api.RoutePeerNamed }
+		var silent atomic.Bool
+		silent.Store(true)
+		r.c.Cut = func(_, to, path string) bool { return silent.Load() && to == "kvm-b" && path == api.RoutePeerNamed }
 		w := r.mustAsk(r.a, api.KindVolumeCopy, copyArgs)
 		tries := 0
 		w.tick = func(s command.Sight) {
@@ -354,7 +357,7 @@ func TestHalfMadeVolumeStays(t *testing.T) {
 			}
 			assert.True(t, r.exists("vg_two/copy"))
 			if tries++; tries == 3 {
-				r.c.Cut = nil
+				silent.Store(false)
 			}
 		}
 		assert.Equal(t, command.NotDone, w.end().Outcome)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -304,11 +305,13 @@ func TestGuestMigrateAndTheSourceDies(t *testing.T) {
 // exclusively says that nobody else runs with them.
 func TestGuestMigrateAndTheDestinationIsSilent(t *testing.T) {
 	r := newRig(t)
+	var silent atomic.Bool // the daemons ask each other all the time
+	r.c.Cut = func(string, string, string) bool { return silent.Load() }
 	r.startVM1()
 	w := r.mustAsk(r.a, api.KindGuestMigrate, migrateArgs)
 	r.step = func(s fakevirt.Step) error {
 		if s == fakevirt.StepPerforming {
-			r.c.Cut = func(string, string, string) bool { return true }
+			silent.Store(true)
 			return fakevirt.ErrAborted
 		}
 		return nil
@@ -317,7 +320,7 @@ func TestGuestMigrateAndTheDestinationIsSilent(t *testing.T) {
 	v := w.end()
 	assert.Equal(t, command.NotDone, v.Outcome)
 	assert.Contains(t, v.Reason, "vm1 is still on kvm-a, which has its volumes exclusively")
-	r.c.Cut = nil
+	silent.Store(false)
 	r.runsOn(r.a)
 }
 
