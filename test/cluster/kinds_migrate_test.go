@@ -326,6 +326,8 @@ func TestGuestMigrateAndTheDestinationIsSilent(t *testing.T) {
 
 func TestGuestMigrateRefuses(t *testing.T) {
 	r := newRig(t)
+	var silent atomic.Bool
+	r.c.Cut = func(_, to, _ string) bool { return silent.Load() && to == "kvm-b" }
 	for _, tt := range []struct {
 		args api.MigrateArgs
 		want string
@@ -339,10 +341,10 @@ func TestGuestMigrateRefuses(t *testing.T) {
 		require.EqualError(t, err, tt.want)
 	}
 	r.startVM1()
-	r.c.Cut = func(_, to, _ string) bool { return to == "kvm-b" }
+	silent.Store(true)
 	_, err := r.ask(r.a, api.KindGuestMigrate, migrateArgs)
 	require.EqualError(t, err, "cannot migrate vm1 to kvm-b: cannot reach kvm-b: no answer")
-	r.c.Cut = nil
+	silent.Store(false)
 	_, err = r.ask(r.a, api.KindGuestMigrate, api.MigrateArgs{Guest: "vm1", To: "kvm-c"})
 	require.EqualError(t, err, "cannot migrate vm1 to kvm-c: cannot reach kvm-c: no answer")
 }
