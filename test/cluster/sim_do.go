@@ -209,11 +209,34 @@ func (s *sim) carry(l *letter, budget int) {
 
 // pass lets time pass.
 func (s *sim) pass() {
-	d := []time.Duration{
+	pauses := []time.Duration{
 		20 * time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second, 16 * time.Second, 31 * time.Second, 65 * time.Second,
-	}[s.draw(7, "how long")]
+	}
+	if s.busy() > 0 && s.draw(12, "patience") != 11 {
+		pauses = pauses[:4] // hooks give up after a minute, and most migrations should not end so
+	}
+	d := pauses[s.draw(len(pauses), "how long")]
 	s.say("%s pass", d)
-	s.advance(d)
+	s.advance(min(d, restartPause))
+	if d > restartPause {
+		if s.draw(4, "stays down") != 3 {
+			s.relaunch()
+		}
+		s.advance(d - restartPause)
+	}
+}
+
+// restartPause is RestartSec of the unit: so soon a killed daemon is there again, mostly.
+const restartPause = time.Second
+
+func (s *sim) relaunch() {
+	for _, name := range s.hosts {
+		if h := s.Hosts[name]; h.Daemon() == nil && !s.down(h) {
+			s.say("virtlvmd starts on %s", name)
+			h.Launch()
+			s.come()
+		}
+	}
 }
 
 func (s *sim) busy() (n int) {
@@ -314,14 +337,14 @@ func (s *sim) operate() {
 			s.migrate(g, src, s.other(src))
 		}},
 		choice{when(!running, 40) + 4, func() { s.start(s.host(), g.Name) }},
-		choice{when(running, 6), func() { s.destroy(s.place(g), g.Name) }},
+		choice{when(running, 4), func() { s.destroy(s.place(g), g.Name) }},
 		choice{when(running, 2), func() { h := s.place(g); virsh("shutdown", h, h.Virt.Shutdown) }},
 		choice{when(running, 3), func() { h := s.place(g); virsh("suspend", h, h.Virt.Suspend) }},
 		choice{when(running, 4), func() {
 			h := s.place(g)
 			virsh("resume", h, func(ctx context.Context, name string) error { return s.resume(ctx, h, name) })
 		}},
-		choice{when(running, 2), func() { h := s.place(g); virsh("crash", h, h.Virt.Crash) }},
+		choice{when(running, 1), func() { h := s.place(g); virsh("crash", h, h.Virt.Crash) }},
 		choice{4, func() {
 			h := s.host()
 			s.begin("libvirtd restarts on "+h.Name, []*Host{h}, h.RestartLibvirtd)
@@ -416,18 +439,18 @@ type migrating struct {
 // migrate is `virsh migrate` with some options.
 func (s *sim) migrate(g Guest, src, dst *Host) {
 	o := fakevirt.MigrateOptions{Persistent: true}
-	switch s.draw(12, "options") {
-	case 5:
+	switch s.draw(24, "options") {
+	case 17:
 		o.P2P = true
-	case 6:
+	case 18:
 		o.P2P, o.Tunnelled = true, true
-	case 7:
+	case 19, 20:
 		o.Suspend = true
-	case 8:
+	case 21:
 		o.CopyStorageAll = true
-	case 9:
+	case 22:
 		o.Offline = true
-	case 10, 11:
+	case 23:
 		o.PostCopy = s.o.postCopy
 	}
 	name := fmt.Sprintf("virsh migrate %s from %s to %s", g.Name, src.Name, dst.Name)
@@ -464,18 +487,18 @@ func (s *sim) migrate(g Guest, src, dst *Host) {
 
 // stepFault draws what goes wrong at a step of a migration; mostly nothing.
 func (s *sim) stepFault(m *migrating) error {
-	switch s.draw(120, "step") {
-	case 115:
+	switch s.draw(250, "step") {
+	case 245:
 		return fakevirt.ErrAborted
-	case 116:
+	case 246:
 		return fakevirt.ErrClientGone
-	case 117, 118:
+	case 247, 248:
 		if m.step == fakevirt.StepSwitched {
 			s.letTwice(m)
 			return fakevirt.ErrReplyLost
 		}
 		return errors.New("libvirt refuses")
-	case 119:
+	case 249:
 		s.say("QEMU of %s killed on %s", m.guest.Name, m.dst.Name)
 		_ = m.dst.qemus.End(s.pid(m.dst.Name, m.guest.Name), m.guest.UUID, true)
 	}
