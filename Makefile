@@ -58,7 +58,7 @@ setup:
 .PHONY: test
 test: setup
 	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 10m ./...
-	$(GO) test -timeout 10m -run '^(TestCrashAtEveryLine|TestSim)$$' ./test/cluster -rapid.seed=1
+	$(GO) test -timeout 10m -run '^Test(CrashAtEveryLine|Sim|VolumeCopy(Crashes|Fails|Cancelled)|VolumeMove(Crashes|Cancelled))$$' ./test/cluster -rapid.seed=1
 
 # The two parts run side by side. Where one fails it says how to run that schedule again:
 # make sim SIMFLAGS=-rapid.seed=N, or -rapid.failfile=FILE.
@@ -103,9 +103,9 @@ fakes: setup
 e2e:
 	test/e2e/run.sh smoke migrate locks package reboot times
 e2e-full:
-	test/e2e/run.sh smoke migrate rows locks package reboot times conformance
+	test/e2e/run.sh smoke migrate rows locks commands package reboot times conformance
 
-E2E_SUITES := $(addprefix e2e-,smoke migrate rows locks package reboot times conformance)
+E2E_SUITES := $(addprefix e2e-,smoke migrate rows locks commands package reboot times conformance)
 .PHONY: $(E2E_SUITES)
 $(E2E_SUITES): e2e-%:
 	test/e2e/run.sh $*

@@ -13,7 +13,7 @@ import (
 
 // taker is on whose behalf volumes are acquired.
 type taker struct {
-	owner   string // guest uuid, model.OwnerOperator or model.OwnerRetained
+	owner   string // see model.Hold
 	guest   string // guest name
 	attempt model.Attempt
 	// incoming: the volumes are shared with the source of a live migration.
@@ -120,7 +120,7 @@ func (m *Manager) claim(t taker, vg string, needs []model.Need, before local) ([
 // something may have it open still.
 func (m *Manager) conflict(owner string, n model.Need, a model.Actual) error {
 	for _, h := range m.holds {
-		if h.Volume != n.Volume.ID || h.Owner == owner || h.Owner == model.OwnerRetained && h.Phase == model.PhaseHeld || h.Phase == model.PhaseEnding && a.Is(model.ModeOff) {
+		if h.Volume != n.Volume.ID || h.Owner == owner || model.Together(h.Owner, owner) || h.Owner == model.OwnerRetained && h.Phase == model.PhaseHeld || h.Phase == model.PhaseEnding && a.Is(model.ModeOff) {
 			continue
 		}
 		if n.Role.Mode() != model.ModeEX && h.Mode != model.ModeEX {
@@ -128,6 +128,9 @@ func (m *Manager) conflict(owner string, n model.Need, a model.Actual) error {
 		}
 		if h.Owner == model.OwnerOperator {
 			return api.NewError(api.KindHeld, fmt.Sprintf("%s is held on this host by an operator (virtlvm activate); run 'virtlvm deactivate %s' first", h.Name, h.Name))
+		}
+		if key, _, ok := model.CommandOf(h.Owner); ok {
+			return api.NewError(api.KindHeld, fmt.Sprintf("%s is held on this host (%s) by command %s; wait for its end, or cancel it: see 'virtlvm commands'", h.Name, m.Host, key))
 		}
 		if h.Phase == model.PhaseEnding {
 			return api.NewError(api.KindInUse, fmt.Sprintf("%s of guest %s, which has ended, is not released yet on this host; see 'virtlvm status' and try again", h.Name, show(h.Guest)))

@@ -138,7 +138,7 @@ func (j job) due() bool {
 		if h.Owner == model.OwnerRetained {
 			continue // never taken again
 		}
-		if h.Phase != model.PhaseEnding && (h.Attempt.Seen || h.Owner == model.OwnerOperator) {
+		if h.Phase != model.PhaseEnding && (h.Attempt.Seen || !model.IsGuest(h.Owner)) {
 			return true
 		}
 	}

@@ -117,6 +117,8 @@ func useOf(h model.Hold) string {
 		return api.UseRetained
 	case h.Owner == model.OwnerOperator:
 		return api.UseOperator
+	case !model.IsGuest(h.Owner):
+		return api.UseCommand
 	}
 	return api.UseGuest
 }

@@ -241,9 +241,13 @@ func (m *Manager) acquireMissing(ctx context.Context, t taker, needs []model.Nee
 	}
 	byVG := map[string][]model.Need{}
 	for _, n := range needs {
-		if !done[n.Volume.ID] {
-			byVG[n.Volume.VG] = append(byVG[n.Volume.VG], n)
+		if done[n.Volume.ID] {
+			continue
 		}
+		if err := current(n.Volume); err != nil {
+			return nil, err
+		}
+		byVG[n.Volume.VG] = append(byVG[n.Volume.VG], n)
 	}
 	var all []taken
 	for _, vg := range sortedKeys(byVG) {

@@ -79,8 +79,10 @@ type Deps struct {
 	Leases     Leases
 	Guests     Guests
 	Disks      *domain.Walker // finds the volumes of a guest's disks
-	Runner     run.Runner     // runs what changes something; LVM and Leases read on their own
-	Log        *slog.Logger
+	// Definitions reads the guests that are defined on this host, running or not.
+	Definitions func() ([]*domain.Domain, error)
+	Runner      run.Runner // runs what changes something; LVM and Leases read on their own
+	Log         *slog.Logger
 
 	Host   string // this host's name
 	BootID string

@@ -64,20 +64,23 @@ func (m *Manager) Deactivate(ctx context.Context, req api.VolumeRequest, by stri
 func (m *Manager) deactivatable(ctx context.Context, v model.Volume) error {
 	m.mu.Lock()
 	mine := false
-	var guest string
+	var user string
 	for _, h := range m.holds {
 		if h.Volume != v.ID {
 			continue
 		}
-		if idle(h) || h.Phase == model.PhaseEnding {
+		switch _, _, command := model.CommandOf(h.Owner); {
+		case idle(h), h.Phase == model.PhaseEnding:
 			mine = true
-		} else {
-			guest = h.Guest
+		case command:
+			user = h.Subject() + "; wait for its end, or cancel it"
+		default:
+			user = "guest " + show(h.Guest) + "; stop that guest, which releases it"
 		}
 	}
 	m.mu.Unlock()
-	if guest != "" {
-		return api.NewError(api.KindInUse, fmt.Sprintf("%s is used on this host by guest %s; stop that guest, which releases it", v.Name(), show(guest)))
+	if user != "" {
+		return api.NewError(api.KindInUse, fmt.Sprintf("%s is used on this host by %s", v.Name(), user))
 	}
 	now, err := m.look(ctx)
 	if err != nil {

@@ -109,10 +109,10 @@ func (m *Manager) loadStories(ctx context.Context, holds []model.Hold) {
 	const late, enough = 500, 50 // steps; a migration has up to ten
 	guests := map[string]bool{"": true}
 	for _, h := range holds {
-		guests[h.Owner] = true
+		if model.IsGuest(h.Owner) {
+			guests[h.Owner] = true
+		}
 	}
-	delete(guests, model.OwnerOperator)
-	delete(guests, model.OwnerRetained)
 	newest := map[string]*story{}
 	for _, guest := range sortedKeys(guests) {
 		limit := enough

@@ -195,11 +195,13 @@ func (m *Manager) addHolds(view *api.Volume, v model.Volume, a model.Actual) {
 		}
 		held = true
 		want = want.Max(h.Wanted())
-		switch h.Owner {
-		case model.OwnerOperator:
+		switch {
+		case h.Owner == model.OwnerOperator:
 			view.Note = "activated by an operator"
-		case model.OwnerRetained:
+		case h.Owner == model.OwnerRetained:
 			view.Note = "retained, used by nobody"
+		case !model.IsGuest(h.Owner):
+			view.Note = "held by " + h.Subject()
 		default:
 			view.Guests = append(view.Guests, h.Guest)
 		}

@@ -32,6 +32,7 @@ const (
 	UseGuest    = "guest"
 	UseOperator = "operator" // `virtlvm activate`
 	UseRetained = "retained" // by nobody: kept for a quick restart, or transferred there
+	UseCommand  = "command"  // a long-running one copies or moves it
 	UseEnding   = "ending"   // its guest has ended, it is about to be released
 )
 

@@ -10,6 +10,7 @@ const (
 	RoutePeerNotice  = "/v1/peer/notice"  // POST PeerNotice -> {}
 	RoutePeerWriters = "/v1/peer/writers" // POST WritersQuery -> WritersAnswer
 	RoutePeerGuest   = "/v1/peer/guest"   // POST GuestQuery -> GuestAnswer
+	RoutePeerNamed   = "/v1/peer/named"   // POST WritersQuery -> WritersAnswer: who has it in its definition
 )
 
 // LendRequest asks the source of a live migration to share a guest's volumes with the

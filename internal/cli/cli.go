@@ -113,6 +113,7 @@ func (p *program) commands() []*cli.Command {
 		p.volumesCommand(),
 		p.guestsCommand(),
 		p.guestCommand(),
+		p.volumeCommand(),
 		p.locksCommand(),
 		p.lockCommand(),
 		p.hostsCommand(),

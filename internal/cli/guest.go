@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 
 func (p *program) guestCommand() *cli.Command {
 	return &cli.Command{
-		Name: "guest", Usage: "show how the live migration of a guest goes", UsageText: "virtlvm guest handoff GUEST",
-		Description: description("See `virtlvm guests` for what runs here.", "virtlvm guest handoff vm1"),
-		Subcommands: []*cli.Command{{
+		Name: "guest", Usage: "migrate a guest, or show how its live migration goes", UsageText: "virtlvm guest migrate GUEST HOST | virtlvm guest handoff GUEST",
+		Description: description("See `virtlvm guests` for what runs here.", "virtlvm guest migrate vm1 kvm-b"),
+		Subcommands: []*cli.Command{p.guestMigrateCommand(), {
 			Name: "handoff", Usage: "show where a live migration stands, step by step", UsageText: "virtlvm guest handoff GUEST",
 			Description: description("Shows the migration of the guest (its name or uuid) that is under way from or to this\nhost, and the last one that has ended: each step with its time, of the source and of the\ndestination, which is asked as well. Each host's times are by its own clock.", "virtlvm guest handoff vm1"),
 			Action: func(c *cli.Context) error {
@@ -32,6 +33,40 @@ func (p *program) guestCommand() *cli.Command {
 			return usageError("wrong usage; usage: %s", c.Command.UsageText)
 		},
 	}
+}
+
+func (p *program) guestMigrateCommand() *cli.Command {
+	return &cli.Command{
+		Name: "migrate", Usage: "migrate a running guest to another host",
+		UsageText:   "virtlvm guest migrate GUEST HOST [--persistent [--undefine-source]] [--auto-converge] [--bandwidth MIB] [--uri URI] [--deadline DURATION] [--on-disconnect continue|cancel] [--detach]",
+		Description: description("Runs `virsh migrate --live` outside of the daemon, as any other way to migrate does, and finds\nout where the guest is at the end, whatever became of virsh, of a connection or of a daemon.\nAsk the host where the guest runs, or name it with --host. Its libvirt reaches HOST by ssh\nas root, without being asked for a password.", "virtlvm guest migrate vm1 kvm-b --persistent --undefine-source"),
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "persistent", Usage: "define the guest on HOST as well"},
+			&cli.BoolFlag{Name: "undefine-source", Usage: "and no longer where it was"},
+			&cli.BoolFlag{Name: "auto-converge", Usage: "slow the guest down where it writes faster than its memory moves"},
+			&cli.Int64Flag{Name: "bandwidth", Usage: "use at most so many `MIB` per second", DefaultText: "no limit"},
+			&cli.StringFlag{Name: "uri", Usage: "libvirt's `URI` of HOST", DefaultText: "qemu+ssh://HOST/system"},
+		}, runFlags()...),
+		Action: func(c *cli.Context) error {
+			if err := args(c, 2, 2); err != nil {
+				return err
+			}
+			return p.run(c, api.KindGuestMigrate, api.MigrateArgs{
+				Guest: c.Args().Get(0), To: c.Args().Get(1), URI: c.String("uri"),
+				Persistent: c.Bool("persistent"), UndefineSource: c.Bool("undefine-source"),
+				AutoConverge: c.Bool("auto-converge"), Bandwidth: c.Int64("bandwidth"),
+			})
+		},
+	}
+}
+
+// run asks for a command with these arguments.
+func (p *program) run(c *cli.Context, kind string, arguments any) error {
+	doc, err := json.Marshal(arguments)
+	if err != nil {
+		return err
+	}
+	return p.submit(c, kind, doc)
 }
 
 func (p *program) handoff(h api.GuestHandoff) error {

@@ -117,6 +117,7 @@ type Paths struct {
 	StateDir    string   // database and spool
 	RunDir      string   // sockets and hook.json
 	LibvirtRun  string   // libvirt's status files
+	Definitions string   // libvirt's definitions of guests
 	PoolDirs    []string // definitions of libvirt storage pools
 	Proc        string
 	Sys         string
@@ -145,6 +146,7 @@ func Default() *Config {
 			StateDir:    "/var/lib/virtlvm",
 			RunDir:      "/run/virtlvm",
 			LibvirtRun:  "/run/libvirt/qemu",
+			Definitions: "/etc/libvirt/qemu",
 			PoolDirs:    []string{"/run/libvirt/storage", "/etc/libvirt/storage"},
 			Proc:        "/proc",
 			Sys:         "/sys",

@@ -84,6 +84,7 @@ textfile = "/m/virtlvm.prom"
 state_dir = "/a"
 run_dir = "/b"
 libvirt_run = "/c"
+definitions = "/q"
 pool_dirs = []
 proc = "/d"
 sys = "/e"
@@ -110,7 +111,7 @@ socket_group = ""
 		Migration: Migration{Isolate: true},
 		Metrics:   Metrics{Textfile: "/m/virtlvm.prom"},
 		Paths: Paths{
-			StateDir: "/a", RunDir: "/b", LibvirtRun: "/c", PoolDirs: []string{}, Proc: "/d", Sys: "/e",
+			StateDir: "/a", RunDir: "/b", LibvirtRun: "/c", Definitions: "/q", PoolDirs: []string{}, Proc: "/d", Sys: "/e",
 			Dev: "/f", Root: "/g", Tools: []string{"/h", "/i"}, BreakGlass: "/j", SocketGroup: "",
 		},
 	}, cfg)

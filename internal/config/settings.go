@@ -40,6 +40,7 @@ var settings = []setting{
 	{"paths", "state_dir", text(func(c *Config) *string { return &c.Paths.StateDir }, absolute)},
 	{"paths", "run_dir", text(func(c *Config) *string { return &c.Paths.RunDir }, absolute)},
 	{"paths", "libvirt_run", text(func(c *Config) *string { return &c.Paths.LibvirtRun }, absolute)},
+	{"paths", "definitions", text(func(c *Config) *string { return &c.Paths.Definitions }, absolute)},
 	{"paths", "pool_dirs", list(func(c *Config) *[]string { return &c.Paths.PoolDirs }, absolute)},
 	{"paths", "proc", text(func(c *Config) *string { return &c.Paths.Proc }, absolute)},
 	{"paths", "sys", text(func(c *Config) *string { return &c.Paths.Sys }, absolute)},

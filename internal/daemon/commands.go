@@ -19,7 +19,7 @@ import (
 // kinds are the commands that go on by themselves, by the names under which they are asked
 // for. A host runs and finds out only what it knows.
 func (d *Daemon) kinds() map[string]command.Kind {
-	return map[string]command.Kind{}
+	return d.newKinds(d.jobs)
 }
 
 func (d *Daemon) newCommands() *command.Manager {

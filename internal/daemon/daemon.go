@@ -21,6 +21,7 @@ import (
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
+	"virtlvm/internal/backend"
 	"virtlvm/internal/command"
 	"virtlvm/internal/config"
 	"virtlvm/internal/guests"
@@ -54,6 +55,7 @@ type Daemon struct {
 	counters   *counters
 	observer   *guests.Observer
 	peers      *peer.Peers
+	jobs       *backend.Jobs
 	commands   *command.Manager
 	looked     chan struct{} // closed when nothing of the commands runs any more
 	host       string        // this host's name among its peers
@@ -131,6 +133,7 @@ func (d *Daemon) start(ctx context.Context) error {
 		d.log.Error("cannot tell the hook its settings; it uses its defaults", "err", err)
 	}
 	d.engine.Load(ctx)
+	d.jobs = d.newJobs()
 	d.commands = d.newCommands()
 	if err := d.commands.Resume(ctx); err != nil {
 		d.log.Error("cannot read the commands; none is taken until it works", "err", err)
@@ -181,6 +184,7 @@ func (d *Daemon) background(ctx context.Context) {
 		d.commands.Run(ctx)
 	}()
 	go d.watchNetwork(ctx)
+	go d.sweepJobs(ctx, d.jobs)
 	changed := make(chan struct{}, 1)
 	go func() {
 		if err := d.observer.Watch(ctx, changed); err != nil && ctx.Err() == nil {

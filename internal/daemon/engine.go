@@ -59,6 +59,8 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 			Resolver:  resolver,
 			Inspector: &domain.Inspector{Runner: looks},
 		},
+		Definitions: d.definitions,
+
 		Runner: runner,
 		Log:    d.log,
 		Host:   d.host,

@@ -43,7 +43,7 @@ func newDisk(x *libvirtxml.DomainDisk) (Disk, error) {
 	if err := complete(x.Mirror.Source, mirror); err != nil {
 		return Disk{}, fmt.Errorf("disk %q: mirror: %w", d.Target, err)
 	}
-	d.Mirror = &mirror
+	d.Mirror, d.MirrorReady = &mirror, x.Mirror.Ready == "yes"
 	if d.MirrorBacking, d.MirrorChainEnd, err = newBacking(x.Mirror.BackingStore); err != nil {
 		return Disk{}, fmt.Errorf("disk %q: mirror: %w", d.Target, err)
 	}

@@ -96,13 +96,13 @@ func TestDiskForms(t *testing.T) {
 			<backingStore type='block'><format type='raw'/><source dev='/dev/vg/base'/><backingStore/></backingStore></mirror></disk>`,
 			[]Disk{{
 				Role: model.RoleWritable, Source: lv, ChainEnd: true,
-				Mirror:        &Source{Path: "/dev/vg/new", Format: "qcow2"},
+				Mirror: &Source{Path: "/dev/vg/new", Format: "qcow2"}, MirrorReady: true,
 				MirrorBacking: []Source{{Path: "/dev/vg/base", Format: "raw"}}, MirrorChainEnd: true,
 			}},
 		},
 		"mirror, old form": {
 			"<disk type='block'><source dev='/dev/vg/lv'/><mirror file='/dev/vg/new' format='raw' ready='yes'/></disk>",
-			[]Disk{{Role: model.RoleWritable, Source: lv, Mirror: &Source{Path: "/dev/vg/new", Format: "raw"}}},
+			[]Disk{{Role: model.RoleWritable, Source: lv, Mirror: &Source{Path: "/dev/vg/new", Format: "raw"}, MirrorReady: true}},
 		},
 		"mirror, both forms": {
 			`<disk type='block'><source dev='/dev/vg/lv'/><mirror type='file' file='/dev/vg/new' format='raw' job='copy'>

@@ -35,6 +35,7 @@ type Disk struct {
 
 	// Mirror is the target of a running block job, nil without one.
 	Mirror         *Source
+	MirrorReady    bool // it has caught up with the disk
 	MirrorBacking  []Source
 	MirrorChainEnd bool
 }

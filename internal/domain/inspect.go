@@ -31,6 +31,7 @@ type Inspector struct {
 type Header struct {
 	Backing *Source // nil: none. Without path: not on this host's devices or files
 	Data    *Source // external data file, nil: none
+	Size    int64   // bytes that a guest sees
 }
 
 // HasHeader reports whether images of a format are followed. VMDK can name others too,
@@ -95,6 +96,7 @@ func parseInfo(out []byte, s Source) (Header, error) {
 		Format        string `json:"format"`
 		Backing       string `json:"backing-filename"`
 		BackingFormat string `json:"backing-filename-format"`
+		Size          int64  `json:"virtual-size"`
 		Specific      struct {
 			Data struct {
 				DataFile string `json:"data-file"`
@@ -107,7 +109,7 @@ func parseInfo(out []byte, s Source) (Header, error) {
 	if info.Format != s.Format {
 		return Header{}, fmt.Errorf("qemu-img reports format %q", info.Format)
 	}
-	var h Header
+	h := Header{Size: info.Size}
 	var err error
 	if info.Backing != "" {
 		if h.Backing, err = parseBacking(info.Backing, info.BackingFormat, s.Path); err != nil {

@@ -64,7 +64,7 @@ func TestInspectCommand(t *testing.T) {
 	i := &Inspector{Runner: f}
 	h, err := i.Inspect(t.Context(), Source{Path: "/dev/vg/top", Format: "qcow2"})
 	require.NoError(t, err)
-	assert.Equal(t, Header{Backing: &Source{Path: "/dev/vg/base", Format: "qcow2"}}, h)
+	assert.Equal(t, Header{Size: 1 << 20, Backing: &Source{Path: "/dev/vg/base", Format: "qcow2"}}, h)
 	assert.Equal(t, []run.Cmd{{
 		Name: "prlimit",
 		Args: []string{
@@ -91,15 +91,15 @@ func TestInspectHeaders(t *testing.T) {
 		out  string
 		want Header
 	}{
-		"none":            {header("", ""), Header{}},
-		"no format":       {header("/dev/vg/base", ""), Header{Backing: &Source{Path: "/dev/vg/base", Format: "raw"}}},
-		"relative":        {header("base", "qcow2"), Header{Backing: &Source{Path: "/dev/vg/base", Format: "qcow2"}}},
-		"relative up":     {header("../vg2/base", "raw"), Header{Backing: &Source{Path: "/dev/vg/../vg2/base", Format: "raw"}}},
-		"network":         {header("nbd://host/x", "qcow2"), Header{Backing: &Source{Format: "qcow2"}}},
-		"warning before":  {"warning: {odd} stuff\n" + header("base", "raw"), Header{Backing: &Source{Path: "/dev/vg/base", Format: "raw"}}},
-		"data file":       {strings.Replace(header("", ""), `"corrupt"`, `"data-file": "data", "corrupt"`, 1), Header{Data: &Source{Path: "/dev/vg/data", Format: "raw"}}},
+		"none":            {header("", ""), Header{Size: 1 << 20}},
+		"no format":       {header("/dev/vg/base", ""), Header{Size: 1 << 20, Backing: &Source{Path: "/dev/vg/base", Format: "raw"}}},
+		"relative":        {header("base", "qcow2"), Header{Size: 1 << 20, Backing: &Source{Path: "/dev/vg/base", Format: "qcow2"}}},
+		"relative up":     {header("../vg2/base", "raw"), Header{Size: 1 << 20, Backing: &Source{Path: "/dev/vg/../vg2/base", Format: "raw"}}},
+		"network":         {header("nbd://host/x", "qcow2"), Header{Size: 1 << 20, Backing: &Source{Format: "qcow2"}}},
+		"warning before":  {"warning: {odd} stuff\n" + header("base", "raw"), Header{Size: 1 << 20, Backing: &Source{Path: "/dev/vg/base", Format: "raw"}}},
+		"data file":       {strings.Replace(header("", ""), `"corrupt"`, `"data-file": "data", "corrupt"`, 1), Header{Size: 1 << 20, Data: &Source{Path: "/dev/vg/data", Format: "raw"}}},
 		"qed":             {`{"format": "qcow2", "backing-filename": "b"}`, Header{Backing: &Source{Path: "/dev/vg/b", Format: "raw"}}},
-		"newline in name": {header("/dev/vg/a\nb", "raw"), Header{Backing: &Source{Path: "/dev/vg/a\nb", Format: "raw"}}},
+		"newline in name": {header("/dev/vg/a\nb", "raw"), Header{Size: 1 << 20, Backing: &Source{Path: "/dev/vg/a\nb", Format: "raw"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := &Inspector{Runner: &fakeQemu{out: map[string]string{"/dev/vg/top": c.out}}}
@@ -196,12 +196,12 @@ func TestInspectRealImages(t *testing.T) {
 		s    Source
 		want Header
 	}{
-		{Source{Path: at("relative"), Format: "qcow2"}, Header{Backing: raw}},
-		{Source{Path: at("absolute"), Format: "qcow2"}, Header{Backing: &Source{Path: at("relative"), Format: "qcow2"}}},
-		{Source{Path: at("json"), Format: "qcow2"}, Header{Backing: raw}},
-		{Source{Path: at("split"), Format: "qcow2"}, Header{Data: &Source{Path: at("data"), Format: "raw"}}},
-		{Source{Path: at("alone"), Format: "qcow2"}, Header{}},
-		{Source{Path: at("qed"), Format: "qed"}, Header{Backing: raw}},
+		{Source{Path: at("relative"), Format: "qcow2"}, Header{Size: 1 << 20, Backing: raw}},
+		{Source{Path: at("absolute"), Format: "qcow2"}, Header{Size: 1 << 20, Backing: &Source{Path: at("relative"), Format: "qcow2"}}},
+		{Source{Path: at("json"), Format: "qcow2"}, Header{Size: 1 << 20, Backing: raw}},
+		{Source{Path: at("split"), Format: "qcow2"}, Header{Size: 1 << 20, Data: &Source{Path: at("data"), Format: "raw"}}},
+		{Source{Path: at("alone"), Format: "qcow2"}, Header{Size: 1 << 20}},
+		{Source{Path: at("qed"), Format: "qed"}, Header{Size: 1 << 20, Backing: raw}},
 		{Source{Path: at("alone"), Format: "raw"}, Header{}},
 	} {
 		h, err := i.Inspect(t.Context(), c.s)

@@ -128,7 +128,7 @@ func TestBashCompletion(t *testing.T) {
 	script, err := filepath.Abs(filepath.Join(packaging, "completion/virtlvm.bash"))
 	require.NoError(t, err)
 	for line, want := range map[string]string{
-		"vol":                          "volumes",
+		"vol":                          "volumes|volume",
 		"com":                          "commands|command",
 		"--json co":                    "commands|command|config",
 		"--socket /s co":               "commands|command|config",

@@ -92,7 +92,7 @@ func TestClassify(t *testing.T) {
 		},
 		"remove a held volume": {
 			[]Failure{{Kind: HeldElsewhere, Volume: "vg_san/lv1", VG: "vg_san"}},
-			api.KindHeld, "cannot run lvremove on vg_san/lv1: another host holds its lock",
+			api.KindHeld, "cannot remove vg_san/lv1: another host holds its lock",
 		},
 		"in use": {
 			[]Failure{{Kind: InUse, Volume: "vg_san/lv1", VG: "vg_san"}},

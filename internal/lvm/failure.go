@@ -194,6 +194,10 @@ func purpose(argv []string) string {
 	switch argv[0] {
 	case "lvs", "vgs":
 		return "read"
+	case "lvcreate":
+		return "create a volume in"
+	case "lvremove":
+		return "remove"
 	}
 	return "run " + argv[0] + " on"
 }
@@ -204,7 +208,7 @@ func targets(argv []string) string {
 	var names []string
 	for i := 1; i < len(argv); i++ {
 		switch argv[i] {
-		case "-o", "--reportformat", "--units", "--separator":
+		case "-o", "--reportformat", "--units", "--separator", "-L", "-n", "--addtag", "--deltag", "--setautoactivation":
 			i++
 		default:
 			if !strings.HasPrefix(argv[i], "-") {

@@ -129,7 +129,7 @@ const OwnerOperator = "operator"
 
 // Hold says: Owner needs Volume on this host.
 type Hold struct {
-	Owner  string // guest uuid, OwnerOperator or OwnerRetained
+	Owner  string // guest uuid, OwnerOperator, OwnerRetained, or see CommandOwner
 	Guest  string // guest name, for messages; of a retained volume the last guest, or empty
 	Volume VolumeID
 	LockLV string // uuid of the LV whose lock protects the volume: see Volume.LockLV
@@ -174,13 +174,16 @@ func (h Hold) Wanted() LockMode {
 	return h.Mode
 }
 
-// Subject names the hold's owner in messages: "guest vm1" or "an operator".
+// Subject names the hold's owner in messages: "guest vm1", "an operator" or "command KEY".
 func (h Hold) Subject() string {
 	switch h.Owner {
 	case OwnerOperator:
 		return "an operator"
 	case OwnerRetained:
 		return "nobody"
+	}
+	if key, _, ok := CommandOf(h.Owner); ok {
+		return "command " + key
 	}
 	return "guest " + h.Guest
 }

@@ -13,6 +13,7 @@ type Handoff interface {
 	Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error)
 	GrantGood(ctx context.Context, peer string, q api.GrantQuery) (api.GrantAnswer, error)
 	Writers(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
+	Named(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
 	HandoffSides(ctx context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error)
 	Notice(peer string, n api.PeerNotice)
@@ -31,6 +32,7 @@ func (s *Server) handoffRoutes() []route {
 		{"POST " + api.RoutePeerLend, AccessPeer, asked(h.Lend)},
 		{"POST " + api.RoutePeerGrant, AccessPeer, asked(h.GrantGood)},
 		{"POST " + api.RoutePeerWriters, AccessPeer, asked(h.Writers)},
+		{"POST " + api.RoutePeerNamed, AccessPeer, asked(h.Named)},
 		{"POST " + api.RoutePeerGuest, AccessPeer, asked(h.GuestState)},
 		{"POST " + api.RoutePeerHandoff, AccessPeer, asked(h.HandoffSides)},
 		{"POST " + api.RoutePeerNotice, AccessPeer, asked(func(_ context.Context, peer string, n api.PeerNotice) (struct{}, error) {

@@ -41,6 +41,11 @@ func (f *fakeHandoff) Writers(_ context.Context, peer string, q api.WritersQuery
 	return api.WritersAnswer{}, nil
 }
 
+func (f *fakeHandoff) Named(_ context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error) {
+	f.note(peer, fmt.Sprintf("named %d", len(q.Volumes)))
+	return api.WritersAnswer{}, nil
+}
+
 func (f *fakeHandoff) GuestState(_ context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error) {
 	f.note(peer, "guest "+q.UUID)
 	return api.GuestAnswer{}, nil
@@ -54,7 +59,7 @@ func (f *fakeHandoff) HandoffSides(_ context.Context, peer string, q api.Handoff
 func (f *fakeHandoff) Notice(peer string, n api.PeerNotice) { f.note(peer, "notice "+n.UUID) }
 
 var handoffRoutes = []string{
-	api.RoutePeerLend, api.RoutePeerGrant, api.RoutePeerWriters, api.RoutePeerGuest, api.RoutePeerHandoff, api.RoutePeerNotice,
+	api.RoutePeerLend, api.RoutePeerGrant, api.RoutePeerWriters, api.RoutePeerNamed, api.RoutePeerGuest, api.RoutePeerHandoff, api.RoutePeerNotice,
 }
 
 // handoffSocket serves a peer socket with all routes between hosts.
@@ -87,6 +92,7 @@ func TestHandoffRoutes(t *testing.T) {
 		api.RoutePeerLend:    "kvm-b lend u1",
 		api.RoutePeerGrant:   "kvm-b grant G",
 		api.RoutePeerWriters: "kvm-b writers 2",
+		api.RoutePeerNamed:   "kvm-b named 2",
 		api.RoutePeerGuest:   "kvm-b guest u1",
 		api.RoutePeerHandoff: "kvm-b handoff u1",
 		api.RoutePeerNotice:  "kvm-b notice u1",

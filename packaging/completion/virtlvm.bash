@@ -54,7 +54,14 @@ _virtlvm() {
 		' volumes') path='volumes' ;;
 		' guests') path='guests' ;;
 		' guest') path='guest' ;;
+		'guest migrate') path='guest/migrate' ;;
+		'guest/migrate --bandwidth' | 'guest/migrate --uri' | 'guest/migrate --deadline' | 'guest/migrate --on-disconnect') value=$word ;;
 		'guest handoff') path='guest/handoff' ;;
+		' volume') path='volume' ;;
+		'volume copy') path='volume/copy' ;;
+		'volume/copy --format' | 'volume/copy --to-format' | 'volume/copy --bandwidth' | 'volume/copy --deadline' | 'volume/copy --on-disconnect') value=$word ;;
+		'volume move') path='volume/move' ;;
+		'volume/move --to-vg' | 'volume/move --name' | 'volume/move --bandwidth' | 'volume/move --deadline' | 'volume/move --on-disconnect') value=$word ;;
 		' locks') path='locks' ;;
 		' lock') path='lock' ;;
 		'lock show') path='lock/show' ;;
@@ -97,12 +104,16 @@ _virtlvm() {
 	if [[ -n $value ]]; then
 		case $value in
 		--socket) kind='file' ;;
+		--to-vg) kind='group' ;;
 		--guest) kind='guest' ;;
 		esac
 	elif [[ $current == -* ]]; then
 		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
 		check) candidates+=' --cluster --quiet --fix --yes' ;;
+		guest/migrate) candidates+=' --persistent --undefine-source --auto-converge --bandwidth --uri --deadline --on-disconnect --detach' ;;
+		volume/copy) candidates+=' --format --to-format --overwrite --shared --bandwidth --deadline --on-disconnect --detach' ;;
+		volume/move) candidates+=' --to-vg --name --bandwidth --deadline --on-disconnect --detach' ;;
 		locks) candidates+=' --cluster --stale' ;;
 		lock/transfer) candidates+=' --to --guest --wait' ;;
 		lock/where) candidates+=' --op --on' ;;
@@ -119,8 +130,11 @@ _virtlvm() {
 	else
 		case "$path $count" in
 		'volumes 0') kind='group' ;;
+		'guest/migrate 0') kind='guest' ;;
 		'guest/handoff 0') kind='guest' ;;
-		'guest 0') candidates='handoff' ;;
+		'guest 0') candidates='migrate handoff' ;;
+		'volume/move 0') kind='volume' ;;
+		'volume 0') candidates='copy move' ;;
 		'locks 0') kind='group' ;;
 		'lock/show 0') kind='volume' ;;
 		'lock/transfer 0') kind='volume' ;;
@@ -133,7 +147,7 @@ _virtlvm() {
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status check volumes guests guest locks lock hosts commands command events hooks activate deactivate lease-lost peer relay config version' ;;
+		' 0') candidates='status check volumes guests guest volume locks lock hosts commands command events hooks activate deactivate lease-lost peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then

@@ -107,6 +107,9 @@ type Host struct {
 	scope    func(string) bool
 	// timeout of one LVM command.
 	timeout time.Duration
+	// mortal, where not nil, stands between the next daemon and what it changes, so that a
+	// test can end it half-way.
+	mortal mortal
 	// orphan is a command of an earlier daemon that still runs, nil when there is none.
 	orphan   func() []string
 	glass    atomic.Bool
@@ -289,6 +292,12 @@ func (h *Host) RunContext(ctx context.Context, argv ...string) (string, error) {
 
 // Mode is the lock the host has on a volume of vg_san: "ex", "sh", "un" or "".
 func (h *Host) Mode(lv string) string { return h.LVM.LockMode("vg_san", lv) }
+
+// mortal wraps what a daemon changes things by.
+type mortal interface {
+	runner(run.Runner) run.Runner
+	journal(activation.Journal) activation.Journal
+}
 
 // lockedBuffer takes the log of a host.
 type lockedBuffer struct {

@@ -127,6 +127,9 @@ func (d *Daemon) deps() activation.Deps {
 			Resolver:  &domain.Resolver{Root: h.dir, PoolDirs: []string{"/etc/libvirt/storage"}},
 			Inspector: &domain.Inspector{Runner: looks},
 		},
+		Definitions: func() ([]*domain.Domain, error) {
+			return domain.ReadDefinitions(filepath.Join(h.dir, "etc/libvirt/qemu"))
+		},
 		Runner: runner{d, "change"},
 		Log:    slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Host:   h.Name, BootID: h.bootID(), Now: h.now, Uptime: h.uptime,
@@ -140,6 +143,9 @@ func (d *Daemon) deps() activation.Deps {
 				JournalKeep: time.Hour, BreakGlass: h.glass.Load, IsolateLeftovers: h.isolate.Load(), Retain: h.retain.Load(),
 			}
 		},
+	}
+	if h.mortal != nil {
+		deps.Runner, deps.Journal = h.mortal.runner(deps.Runner), h.mortal.journal(deps.Journal)
 	}
 	return deps
 }

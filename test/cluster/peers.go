@@ -150,6 +150,7 @@ type engine interface {
 	Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error)
 	GrantGood(ctx context.Context, peer string, q api.GrantQuery) (api.GrantAnswer, error)
 	Writers(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
+	Named(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error)
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
 	HandoffSides(ctx context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error)
 	Notice(peer string, n api.PeerNotice)
@@ -166,6 +167,8 @@ func dispatch(ctx context.Context, m engine, from, path string, body []byte) (an
 		return handle(ctx, from, body, m.GrantGood)
 	case api.RoutePeerWriters:
 		return handle(ctx, from, body, m.Writers)
+	case api.RoutePeerNamed:
+		return handle(ctx, from, body, m.Named)
 	case api.RoutePeerGuest:
 		return handle(ctx, from, body, m.GuestState)
 	case api.RoutePeerHandoff:

@@ -65,7 +65,7 @@ or other application using the libvirt API.
   <rememberOwner/>
   <nodename index='1'/>
   <fdset index='0'/>
-  <blockjobs active='no'/>
+  <blockjobs active='%[12]s'/>
   <agentTimeout>-2</agentTimeout>
 %[10]s</domstatus>
 `
@@ -83,8 +83,11 @@ func (s status) document() []byte {
 	if s.Job != "" {
 		job = "  " + s.Job + "\n"
 	}
-	devices := ""
+	devices, blockJobs := "", "no"
 	for _, disk := range disksOf(d) {
+		if disk.Mirror != nil {
+			blockJobs = "yes"
+		}
 		if disk.Alias != nil {
 			devices += "    <device alias='" + escape(disk.Alias.Name) + "'/>\n"
 		}
@@ -103,7 +106,7 @@ $1</source>`)
 	if !s.OldQEMU {
 		caps = "    " + dropCache + "\n"
 	}
-	return fmt.Appendf(nil, statusDocument, comment, s.State, s.Reason, s.PID, id, escape(d.Name), s.PID+7, job, devices, domain, caps)
+	return fmt.Appendf(nil, statusDocument, comment, s.State, s.Reason, s.PID, id, escape(d.Name), s.PID+7, job, devices, domain, caps, blockJobs)
 }
 
 func escape(s string) string {

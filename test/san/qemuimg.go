@@ -30,12 +30,28 @@ type imageChild struct {
 	Info imageInfo `json:"info"`
 }
 
-// qemuImg is `qemu-img info`, which reads the real header of the file behind a device.
+// qemuImg is qemu-img(1) on the files behind the host's devices.
 func (c *call) qemuImg() int {
-	if len(c.args) == 0 || c.args[0] != "info" {
-		fmt.Fprintln(&c.err, "qemu-img: only info is simulated")
-		return 1
+	if len(c.args) > 0 {
+		switch c.args[0] {
+		case "info":
+			return c.qemuInfo()
+		case "create":
+			return c.qemuCreate(c.args[1:])
+		case "convert":
+			return c.qemuConvert(c.args[1:])
+		case "compare":
+			return c.qemuCompare(c.args[1:])
+		case "measure":
+			return c.qemuMeasure(c.args[1:])
+		}
 	}
+	fmt.Fprintln(&c.err, "qemu-img: only info, create, convert, compare and measure are simulated")
+	return 1
+}
+
+// qemuInfo is `qemu-img info`, which reads the real header of an image.
+func (c *call) qemuInfo() int {
 	o, err := parse(c.args[1:], "forceshare/U backingchain output= f/f= imageopts object=")
 	if err != nil || len(o.rest) != 1 {
 		fmt.Fprintf(&c.err, "qemu-img: Expecting one image file name\n")

@@ -100,6 +100,14 @@ func (s *SAN) launch(host string, argv []string) process {
 	return p
 }
 
+// nextPID is the pid of a program that nobody looks for.
+func (s *SAN) nextPID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pids++
+	return firstPID + s.pids
+}
+
 func (s *SAN) ended(pid int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,94 @@
+package activation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/domain"
+	"virtlvm/internal/model"
+)
+
+// unnamed is nil if no guest that is defined on this host or on another live one names the
+// volume, or says which does. Not knowing is an error as well.
+func (m *Manager) unnamed(ctx context.Context, v model.Volume) error {
+	q := api.WritersQuery{Volumes: []api.LentVolume{{VGUUID: v.ID.VG, LVUUID: v.ID.LV, Name: v.Name()}}}
+	answer, err := m.Named(ctx, m.Host, q)
+	if err == nil && answer.Guest != "" {
+		err = namedBy(v, answer.Guest, m.Host)
+	}
+	if err != nil || m.Peers == nil {
+		return err
+	}
+	hosts, err := m.LiveHosts(ctx)
+	if err != nil {
+		return api.NewError(api.KindUnknown, fmt.Sprintf("cannot tell which hosts may have a guest that names %s: %v", v.Name(), err))
+	}
+	for _, host := range hosts {
+		if host == m.Host {
+			continue
+		}
+		var answer api.WritersAnswer
+		if err := m.Peers.Call(ctx, host, api.RoutePeerNamed, q, &answer); err != nil {
+			return api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether a guest that is defined there names %s: %v", host, v.Name(), err))
+		}
+		if answer.Guest != "" {
+			return namedBy(v, answer.Guest, host)
+		}
+	}
+	return nil
+}
+
+func namedBy(v model.Volume, guest, host string) error {
+	return api.NewError(api.KindInUse, fmt.Sprintf("%s is a disk of guest %s, which is defined on %s", v.Name(), show(guest), host))
+}
+
+// Named answers a host that asks whether a guest that is defined here names one of some
+// volumes, running or not. A definition that is not understood makes the answer unknown.
+func (m *Manager) Named(_ context.Context, _ string, q api.WritersQuery) (api.WritersAnswer, error) {
+	var guests []*domain.Domain
+	err := errors.New("nobody has said where they are")
+	if m.Definitions != nil {
+		guests, err = m.Definitions()
+	}
+	if err != nil {
+		return api.WritersAnswer{}, api.NewError(api.KindUnknown, fmt.Sprintf("the guests that are defined on %s cannot be read: %v", m.Host, err))
+	}
+	for _, d := range guests {
+		for _, disk := range d.Disks {
+			for _, im := range disk.Images() {
+				ref, isLV, err := m.Disks.Resolver.Resolve(im.Source)
+				if err != nil {
+					return api.WritersAnswer{}, api.NewError(api.KindUnknown, fmt.Sprintf("guest %s on %s: %v", show(d.Name), m.Host, err))
+				}
+				if !isLV {
+					continue
+				}
+				for _, v := range q.Volumes {
+					id := model.VolumeID{VG: v.VGUUID, LV: v.LVUUID}
+					if ref.DMUUID != "" && ref.DMUUID == id.DMUUID() || ref.VG+"/"+ref.LV == v.Name {
+						return api.WritersAnswer{Volume: v.Name, Guest: d.Name}, nil
+					}
+				}
+			}
+		}
+	}
+	return api.WritersAnswer{}, nil
+}
+
+// current refuses to start a guest from a volume whose content a long-running command has
+// not completed, or has moved elsewhere.
+func current(v model.Volume) error {
+	if key, ok := v.HasTagOf(model.TagIncomplete); ok {
+		return api.NewError(api.KindHeld, fmt.Sprintf(
+			"the content of %s is not complete: command %s is at it, or has failed; wait for its end, see 'virtlvm commands' (to use it all the same: lvchange --deltag %s%s %s)",
+			v.Name(), key, model.TagIncomplete, key, v.Name()))
+	}
+	if v.HasTag(model.TagSuperseded) {
+		return api.NewError(api.KindHeld, fmt.Sprintf(
+			"%s is tagged %s: its content has been moved to another volume, and is old; change the disk in the guest's definition (to use it all the same: lvchange --deltag %s %s)",
+			v.Name(), model.TagSuperseded, model.TagSuperseded, v.Name()))
+	}
+	return nil
+}
