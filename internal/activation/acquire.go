@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/lvm"
@@ -161,6 +162,11 @@ func (m *Manager) applyClaim(ctx context.Context, all []taken, change store.Hold
 		if len(vols) == 0 {
 			continue
 		}
+		if mode == model.ModeEX {
+			if err := m.soleSharers(ctx, vols, before); err != nil {
+				return err
+			}
+		}
 		e, err := m.begin(ctx, "activate", lvm.ActivateCmd(mode, names(vols)...), vols, change, journalled)
 		if err != nil {
 			return err
@@ -168,6 +174,30 @@ func (m *Manager) applyClaim(ctx context.Context, all []taken, change store.Hold
 		change = store.HoldChange{}
 		if err := m.verify(ctx, e, mode, vols); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// soleSharers refuses to make a volume exclusive that is shared here and by another host,
+// too: a convert that must fail disturbs the others' lease (rule 6).
+func (m *Manager) soleSharers(ctx context.Context, vols []model.Volume, before local) error {
+	var shared []model.Volume
+	for _, v := range vols {
+		if before.ofVolume(v).Lock == model.ModeSH {
+			shared = append(shared, v)
+		}
+	}
+	if len(shared) == 0 {
+		return nil
+	}
+	holders, err := m.holdersOf(ctx, shared[0].VG, shared)
+	if err != nil {
+		return err
+	}
+	for _, v := range shared {
+		if slices.ContainsFunc(holders[v.LockLV], func(h model.Holder) bool { return !h.Self }) {
+			return m.heldBy(v, holders[v.LockLV])
 		}
 	}
 	return nil

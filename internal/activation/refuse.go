@@ -38,6 +38,11 @@ func (m *Manager) explainHeld(ctx context.Context, v model.Volume) error {
 	if err != nil {
 		return api.NewError(api.KindHeld, fmt.Sprintf("%s is locked by another host, and its lease cannot be read to tell which (%v)", v.Name(), err))
 	}
+	return m.heldBy(v, holders)
+}
+
+// heldBy says who else holds a volume, so that it cannot be had.
+func (m *Manager) heldBy(v model.Volume, holders []model.Holder) error {
 	var others []string
 	for _, h := range holders {
 		if h.Self {

@@ -472,3 +472,24 @@ func TestSafetyEndingWriterLosesItsExclusiveLock(t *testing.T) {
 	_ = a.Virt.Start(ctx, "reader")
 	assert.Equal(t, "ex", a.Mode("disk"), "open for writing here, and any host may now have it shared")
 }
+
+// Both hosts have the volume shared: LVM would refuse to make it exclusive, and disturb the
+// other's lease in trying (rule 6). The lease is read first.
+func TestSafetyNoConvertBesideASharer(t *testing.T) {
+	c := New(t, "kvm-a", "kvm-b")
+	a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
+	lvs(t, c, "disk")
+	for _, h := range []*Host{a, b} {
+		_, err := h.Run("lvchange", "-asy", "vg_san/disk")
+		require.NoError(t, err)
+	}
+	v := a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "disk"}))
+	require.False(t, v.Allow)
+	assert.Contains(t, v.Message, "vg_san/disk is held shared by kvm-b")
+	commands, err := a.Store().Commands(ctx, api.CommandFilter{Limit: 100})
+	require.NoError(t, err)
+	for _, cmd := range commands {
+		assert.NotContains(t, cmd.Argv, "-aey")
+	}
+	assert.Equal(t, "sh", a.Mode("disk"), "as it was found")
+}
