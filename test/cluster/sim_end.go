@@ -127,22 +127,15 @@ func (s *sim) cleanUp() (any bool) {
 			}
 		}
 	}
-	table, err := s.SAN.Table()
-	if err != nil {
-		s.fail("%v", err)
-	}
-	for _, name := range s.hosts {
+	// Also what is off: an operator's hold waits for it, and would for ever.
+	for _, key := range sortedKeys(s.hand) {
+		name, volume, _ := strings.Cut(key, " ")
 		h := s.Hosts[name]
-		for _, held := range table[name] {
-			if !s.hand[name+" "+held.Volume] {
-				continue
-			}
-			delete(s.hand, name+" "+held.Volume)
-			any = true
-			s.begin("clean up "+held.Volume+" on "+name, []*Host{h}, func(ctx context.Context) error {
-				return h.giveUp(ctx, held.Volume)
-			})
-		}
+		delete(s.hand, key)
+		any = true
+		s.begin("clean up "+volume+" on "+name, []*Host{h}, func(ctx context.Context) error {
+			return h.giveUp(ctx, volume)
+		})
 	}
 	return any
 }
