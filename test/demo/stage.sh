@@ -40,8 +40,6 @@ build_host() {
 	mkdir -p "$root"/{bin,run,state,etc/libvirt/hooks}
 	cp "$work/bin/qemu" "$root/etc/libvirt/hooks/qemu"
 	cat >"$root/virtlvm.toml" <<-END
-		[peers]
-		hosts = { kvm-a = "unix://$work/san/hosts/kvm-a/run/peer.sock", kvm-b = "unix://$work/san/hosts/kvm-b/run/peer.sock" }
 		[paths]
 		root = "$root"
 		state_dir = "$root/state"
