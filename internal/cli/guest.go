@@ -94,7 +94,7 @@ func sideRows(side model.HandoffSide, s api.HandoffSide) [][]string {
 	case api.HandoffUnknown:
 		rows = append(rows, row("", s.State, s.Problem))
 	case api.HandoffUnseen:
-		rows = append(rows, row("", s.State, "virtlvmd did not run then"))
+		rows = append(rows, row("", s.State, "virtlvmd did not run then, or looks for it still"))
 	}
 	if s.Ahead.Abs() > time.Second {
 		way := "ahead of"
