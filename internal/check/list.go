@@ -200,7 +200,7 @@ func All() []Check {
 			"Free its disk. A damaged one is set aside and made anew when the daemon is restarted.", checkDatabase,
 		}, {
 			"virtlvm.space", groupVirtlvm, "for room for state",
-			"FAIL below 32 MiB, WARN below 256 MiB, in the file systems of /var/lib/virtlvm and /run/virtlvm.",
+			"FAIL below 32 MiB, WARN below 128 MiB, in the file systems of /var/lib/virtlvm and /run/virtlvm.",
 			"Free some room.", checkSpace,
 		}, {
 			"virtlvm.spool", groupVirtlvm, "for hook events that wait on disk",

@@ -177,6 +177,7 @@ func moreRows() []row {
 		{"virtlvm.database", "none yet", func(f *Facts) { f.NoData, f.Alone = true, true }, s, "none yet", ""},
 		{"virtlvm.database", "not writable", func(f *Facts) { f.Status.Database = "disk full" }, f, "disk full", ""},
 		{"virtlvm.space", "little", room(Space{Path: "/v", Free: 100 * mib, Files: 1000}), w, "/v has 100 MiB free", "free room"},
+		{"virtlvm.space", "a small host's /run", room(Space{Path: "/run/virtlvm", Free: 192 * mib, Files: 1000}), p, "", ""},
 		{"virtlvm.space", "none", room(Space{Path: "/v", Free: 3 * mib, Files: 1000}), f, "3 MiB free", ""},
 		{"virtlvm.space", "no more files", room(Space{Path: "/v", Free: 1000 * mib, Files: 3}), f, "3 more files", ""},
 		{"virtlvm.space", "not known", room(Space{Path: "/v", Err: errBroken}), w, "broken", ""},

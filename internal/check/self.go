@@ -111,10 +111,10 @@ func checkDatabase(f *Facts) Result {
 	return found.result("")
 }
 
-// Room below which a host is in trouble soon, in bytes.
+// Room below which a host is in trouble soon, in bytes. A small host's /run has some 200 MiB.
 const (
 	roomFail = 32 << 20
-	roomWarn = 256 << 20
+	roomWarn = 128 << 20
 )
 
 func checkSpace(f *Facts) Result {
