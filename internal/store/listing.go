@@ -99,12 +99,8 @@ func (s *Store) commands(ctx context.Context, query string, args ...any) ([]api.
 			return err
 		}
 		for i := range all {
-			found, err := targets(ctx, db, all[i].ID)
-			if err != nil {
+			if all[i].Targets, err = targetNames(ctx, db, all[i].ID); err != nil {
 				return err
-			}
-			for _, t := range found {
-				all[i].Targets = append(all[i].Targets, t.Name)
 			}
 		}
 		return nil
@@ -203,17 +199,23 @@ func (s *Store) Events(ctx context.Context, after int64, limit int) ([]api.Event
 			return err
 		}
 		for i := range all {
-			found, err := targets(ctx, db, all[i].Command)
-			if err != nil {
+			if all[i].Targets, err = targetNames(ctx, db, all[i].Command); err != nil {
 				return err
-			}
-			for _, t := range found {
-				all[i].Targets = append(all[i].Targets, t.Name)
 			}
 		}
 		return nil
 	})
 	return all, err
+}
+
+// targetNames never returns nil: in JSON an empty list is [].
+func targetNames(ctx context.Context, q querier, id int64) ([]string, error) {
+	found, err := targets(ctx, q, id)
+	names := make([]string, 0, len(found))
+	for _, t := range found {
+		names = append(names, t.Name)
+	}
+	return names, err
 }
 
 func targets(ctx context.Context, q querier, id int64) ([]model.Target, error) {
