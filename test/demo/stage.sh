@@ -112,7 +112,13 @@ write_step() {
 		abort) exit 1 ;;
 		crash)
 			root=$work/san/hosts/\$host
-			kill -9 "\$(<"$work/\$host.pid")"
+			daemon=\$(<"$work/\$host.pid")
+			kill -9 "\$daemon"
+			# Until the demo has taken note of it, which it does in silence only while it waits for virsh.
+			for ((tries = 0; tries < 100; tries++)); do
+				[ -e "/proc/\$daemon" ] || break
+				sleep 0.05
+			done
 			kill -9 "\$(sed -n "s/^<domstatus .* pid='\([0-9]*\)'.*/\1/p" "\$root/run/libvirt/qemu/vm1.xml")"
 			SAN_HOST=\$host '$work/bin/sanfake' crash
 			rm -rf "\$root/run/libvirt/qemu"
