@@ -67,10 +67,10 @@ func (p *program) showVolume(v api.Volume) error {
 	p.field("made by", tagged(v, model.TagCommand))
 	p.field("tags", strings.Join(v.Tags, " "))
 	p.field("holders", holders(v))
-	p.field("wanted here", v.Wanted)
-	p.field("actual here", v.Actual)
-	p.field("open here", yesNo(v.Open))
-	p.field("guests here", strings.Join(v.Guests, " "))
+	p.field("wanted", v.Wanted)
+	p.field("actual", v.Actual)
+	p.field("open", yesNo(v.Open))
+	p.field("guests", strings.Join(v.Guests, " "))
 	p.field("note", v.Note)
 	return nil
 }
