@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
@@ -39,6 +40,9 @@ type Engine interface {
 	GiveBack(ctx context.Context, key string) error
 	ExtentSize(ctx context.Context, vg string) (extent, free int64, err error)
 	Create(ctx context.Context, w activation.Work, name string, size int64, tags ...string) (model.Volume, error)
+	Resize(ctx context.Context, w activation.Work, v model.Volume, size int64) error
+	Children(ctx context.Context, v model.Volume) ([]model.Volume, error)
+	Unsaved(ctx context.Context, v model.Volume) error
 	LeaveHere(ctx context.Context, w activation.Work, v model.Volume)
 	Retag(ctx context.Context, w activation.Work, v model.Volume, add, del []string) error
 	RemoveMade(ctx context.Context, w activation.Work, name string) error
@@ -62,6 +66,9 @@ type Virt interface {
 	BlockCopy(ctx context.Context, uuid, target, device, format string, bandwidth int64) error
 	Pivot(ctx context.Context, uuid, target string) error
 	AbortBlockJob(ctx context.Context, uuid, target string) error
+	BlockResize(ctx context.Context, uuid, target string, size int64) error
+	AttachDisk(ctx context.Context, uuid string, disk virt.Disk, where virt.Where) error
+	DetachDisk(ctx context.Context, uuid string, disk virt.Disk, where virt.Where) error
 	RedefineDisk(ctx context.Context, uuid, target, from, to string) error
 }
 
@@ -83,6 +90,8 @@ type Images interface {
 	Format(ctx context.Context, device, format string, size int64) error
 	// Overlay makes an empty qcow2 image on a device, above another image.
 	Overlay(ctx context.Context, device string, size int64, backing, format string) error
+	// Resize changes the size of what a guest sees of an image.
+	Resize(ctx context.Context, device, format string, size int64, smaller bool) error
 	// Measure is the room that an image of a format and a virtual size may take at most.
 	Measure(ctx context.Context, format string, size int64) (int64, error)
 }
@@ -101,6 +110,7 @@ type Deps struct {
 	// URI is libvirt's address of another host.
 	URI func(ctx context.Context, host string) (string, error)
 	Log *slog.Logger
+	Now func() time.Time // nil: time.Now
 }
 
 // All is every kind by its name.
@@ -110,6 +120,9 @@ func All(d Deps) map[string]command.Kind {
 		api.KindVolumeCopy:   volumeCopy{d},
 		api.KindVolumeMove:   volumeMove{d},
 		api.KindVolumeCreate: volumeCreate{d},
+		api.KindVolumeResize: volumeResize{d},
+		api.KindGuestAttach:  guestAttach{d},
+		api.KindGuestDetach:  guestDetach{d},
 	}
 }
 
