@@ -7,7 +7,7 @@ import (
 )
 
 func (p *program) volumeCommand() *cli.Command {
-	return &cli.Command{
+	volume := &cli.Command{
 		Name: "volume", Usage: "work on a volume", UsageText: "virtlvm volume copy VG/SRC VG/DST | virtlvm volume move VG/LV --to-vg VG",
 		Description: description("Commands that go on by themselves: see `virtlvm command`.", "virtlvm volume copy vg_san/vm1 vg_two/vm1"),
 		Subcommands: []*cli.Command{{
@@ -63,4 +63,6 @@ func (p *program) volumeCommand() *cli.Command {
 			return usageError("wrong usage; usage: %s", c.Command.UsageText)
 		},
 	}
+	volume.Subcommands = append(volume.Subcommands, p.volumeEndCommands()...)
+	return volume
 }

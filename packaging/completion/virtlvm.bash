@@ -62,6 +62,10 @@ _virtlvm() {
 		'volume/copy --format' | 'volume/copy --to-format' | 'volume/copy --bandwidth' | 'volume/copy --deadline' | 'volume/copy --on-disconnect') value=$word ;;
 		'volume move') path='volume/move' ;;
 		'volume/move --to-vg' | 'volume/move --name' | 'volume/move --bandwidth' | 'volume/move --deadline' | 'volume/move --on-disconnect') value=$word ;;
+		'volume erase') path='volume/erase' ;;
+		'volume/erase --throttle' | 'volume/erase --deadline' | 'volume/erase --on-disconnect') value=$word ;;
+		'volume delete') path='volume/delete' ;;
+		'volume/delete --throttle' | 'volume/delete --deadline' | 'volume/delete --on-disconnect') value=$word ;;
 		' locks') path='locks' ;;
 		' lock') path='lock' ;;
 		'lock show') path='lock/show' ;;
@@ -114,6 +118,8 @@ _virtlvm() {
 		guest/migrate) candidates+=' --persistent --undefine-source --auto-converge --bandwidth --uri --deadline --on-disconnect --detach' ;;
 		volume/copy) candidates+=' --format --to-format --overwrite --shared --bandwidth --deadline --on-disconnect --detach' ;;
 		volume/move) candidates+=' --to-vg --name --bandwidth --deadline --on-disconnect --detach' ;;
+		volume/erase) candidates+=' --throttle --discard --deadline --on-disconnect --detach' ;;
+		volume/delete) candidates+=' --zero --throttle --discard --deadline --on-disconnect --detach' ;;
 		locks) candidates+=' --cluster --stale' ;;
 		lock/transfer) candidates+=' --to --guest --wait' ;;
 		lock/where) candidates+=' --op --on' ;;
@@ -134,7 +140,9 @@ _virtlvm() {
 		'guest/handoff 0') kind='guest' ;;
 		'guest 0') candidates='migrate handoff' ;;
 		'volume/move 0') kind='volume' ;;
-		'volume 0') candidates='copy move' ;;
+		'volume/erase 0') kind='volume' ;;
+		'volume/delete 0') kind='volume' ;;
+		'volume 0') candidates='copy move erase delete' ;;
 		'locks 0') kind='group' ;;
 		'lock/show 0') kind='volume' ;;
 		'lock/transfer 0') kind='volume' ;;
