@@ -33,10 +33,10 @@ func eraseRig(r *rig) {
 	require.NoError(r.t, os.WriteFile(r.data("vg_san/old"), pattern(), 0o600))
 }
 
-// zeros: the volume is zeros up to an offset and old from there on.
-func (r *rig) zeros(name string, to int64) {
+// zeros: vg_san/old is zeros up to an offset and old from there on.
+func (r *rig) zeros(to int64) {
 	r.t.Helper()
-	have := r.content(name)
+	have := r.content("vg_san/old")
 	require.Equal(r.t, int64(-1), int64(len(bytes.TrimLeft(have[:to], "\x00")))-1, "zeros up to %d", to)
 	require.Equal(r.t, pattern()[to:], have[to:], "old from %d on", to)
 }
@@ -60,7 +60,7 @@ func TestVolumeErase(t *testing.T) {
 	}
 	v := w.end()
 	assert.Equal(t, command.Verdict{Outcome: command.Done, Reason: "vg_san/old is zeros, 8388608 bytes"}, v)
-	r.zeros("vg_san/old", rigSize)
+	r.zeros(rigSize)
 	assert.Equal(t, data, r.data("vg_san/old"), "the same volume")
 	assert.Empty(t, r.tags("vg_san/old"))
 	assert.Equal(t, "off", r.state(r.a, "vg_san/old"))
@@ -119,11 +119,11 @@ func TestVolumeEraseCrashes(t *testing.T) {
 		require.Equal(t, "off", r.state(r.a, "vg_san/old"))
 		require.Empty(t, r.tags("vg_san/old"), v.Reason)
 		if v.Outcome == command.Done {
-			r.zeros("vg_san/old", rigSize)
+			r.zeros(rigSize)
 		} else {
 			// Killed before the job was started.
 			require.Zero(t, r.jobs["kvm-a"].Begun(), v.Reason)
-			r.zeros("vg_san/old", 0)
+			r.zeros(0)
 		}
 		r.sourceIntact()
 	})
@@ -147,7 +147,7 @@ func TestVolumeDeleteCrashes(t *testing.T) {
 					require.Zero(t, r.jobs["kvm-a"].Begun(), v.Reason)
 					require.Empty(t, r.tags("vg_san/old"))
 					require.Equal(t, "off", r.state(r.a, "vg_san/old"))
-					r.zeros("vg_san/old", 0)
+					r.zeros(0)
 				}
 				r.sourceIntact()
 			})
@@ -170,7 +170,7 @@ func TestVolumeDeleteFails(t *testing.T) {
 		}
 		require.Equal(t, "cannot delete vg_san/old: blkdiscard: /dev/vg_san/old: BLKZEROOUT ioctl failed: Input/output error (exit code 1); 3145728 of its 8388608 bytes are zeros, the others may be old: it is kept, tagged virtlvm.incomplete=kvm-a-7, and no guest is started from it; ask for it again, on any host, to go on from there", v.Reason)
 		require.Equal(t, []string{"virtlvm.erased=kvm-a-7:3145728", "virtlvm.incomplete=kvm-a-7"}, sorted(r.tags("vg_san/old")))
-		r.zeros("vg_san/old", 3*step)
+		r.zeros(3 * step)
 	})
 }
 
@@ -222,7 +222,7 @@ func TestVolumeEraseResumes(t *testing.T) {
 			v := r.mustAsk(r.b, api.KindVolumeErase, eraseArgs).end()
 			require.Equal(t, command.Done, v.Outcome, v.Reason)
 			assert.Equal(t, "vg_san/old is zeros, 8388608 bytes", v.Reason)
-			r.zeros("vg_san/old", rigSize)
+			r.zeros(rigSize)
 			assert.Empty(t, r.tags("vg_san/old"))
 		})
 	}
@@ -234,7 +234,7 @@ func TestVolumeEraseCancelled(t *testing.T) {
 		w := r.mustAsk(r.a, api.KindVolumeDelete, deleteArgs)
 		w.tick = func(s command.Sight) {
 			if s.Where != command.Running || s.Progress.Done == 2*step {
-				w.cancel("operator uid 0")
+				w.cancel("operator uid 1000")
 			}
 		}
 		v := w.end()
@@ -242,7 +242,7 @@ func TestVolumeEraseCancelled(t *testing.T) {
 		require.True(t, r.exists("vg_san/old"))
 		r.released(r.a)
 		if r.jobs["kvm-a"].Begun() == 1 {
-			require.Contains(t, v.Reason, "cannot delete vg_san/old: it was cancelled: operator uid 0; 2097152 of its 8388608 bytes are zeros")
+			require.Contains(t, v.Reason, "cannot delete vg_san/old: it was cancelled: operator uid 1000; 2097152 of its 8388608 bytes are zeros")
 			require.Equal(t, []string{"virtlvm.erased=kvm-a-7:2097152", "virtlvm.incomplete=kvm-a-7"}, sorted(r.tags("vg_san/old")))
 		}
 	})
@@ -277,7 +277,7 @@ func TestVolumeEraseRebooted(t *testing.T) {
 	require.NoError(t, r.c.SAN.ClearFaults())
 	v = r.mustAsk(r.b, api.KindVolumeErase, eraseArgs).end()
 	assert.Equal(t, "vg_san/old is zeros, 8388608 bytes (the first 2097152 by an earlier command)", v.Reason)
-	r.zeros("vg_san/old", rigSize)
+	r.zeros(rigSize)
 }
 
 // The offset is written down at most every 30 seconds, and at once by a daemon that has not

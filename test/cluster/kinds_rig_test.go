@@ -179,7 +179,7 @@ func (r *rig) kind(h *Host, name string) command.Kind {
 		Resolver: &domain.Resolver{Root: h.dir},
 		Images:   kinds.QemuImg{Inspector: &domain.Inspector{Runner: runner}, Runner: runner},
 		Peers:    peers{h.Daemon()}, Host: h.Name,
-		URI: func(_ context.Context, host string) (string, error) { return "qemu+ssh://" + host + "/system", nil },
+		URI:       func(_ context.Context, host string) (string, error) { return "qemu+ssh://" + host + "/system", nil },
 		ZeroFirst: func(vg string) bool { return vg == r.zeroFirst }, Now: h.now,
 		Log: slog.New(slog.NewTextHandler(h.log, nil)),
 	})[name]
