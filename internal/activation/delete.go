@@ -36,6 +36,13 @@ func (m *Manager) Expendable(ctx context.Context, v model.Volume, removed bool) 
 			return refuse(fmt.Sprintf("is what %s is made of, a snapshot or thin volume; remove that first", other.Name()))
 		}
 	}
+	children, err := m.Children(ctx, v)
+	if err != nil {
+		return api.NewError(api.KindOf(err), fmt.Sprintf("cannot tell which volumes have %s below them: %v", v.Name(), err))
+	}
+	if len(children) > 0 {
+		return api.NewError(api.KindInUse, fmt.Sprintf("%s is the template below %s; delete that first", v.Name(), children[0].Name()))
+	}
 	if removed {
 		return m.unnamed(ctx, v)
 	}

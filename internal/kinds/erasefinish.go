@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
@@ -95,11 +96,28 @@ func (p erasePlan) how() string {
 	return text
 }
 
+// complete takes off the tags that say that the content is not complete, and those of what was
+// on the volume.
 func (k volumeErase) complete(ctx context.Context, w activation.Work, v model.Volume) error {
-	if del := eraseTags(v); len(del) > 0 {
-		return k.Engine.Retag(ctx, w, v, nil, del)
+	return k.untag(ctx, w, v, append(eraseTags(v), contentTags(v)...))
+}
+
+func (k volumeErase) untag(ctx context.Context, w activation.Work, v model.Volume, del []string) error {
+	if len(del) == 0 {
+		return nil
 	}
-	return nil
+	return k.Engine.Retag(ctx, w, v, nil, del)
+}
+
+// contentTags are the tags of a volume that say what image is on it.
+func contentTags(v model.Volume) []string {
+	var all []string
+	for _, tag := range v.Tags {
+		if strings.HasPrefix(tag, model.TagFormat) || strings.HasPrefix(tag, model.TagBacking) {
+			all = append(all, tag)
+		}
+	}
+	return all
 }
 
 // removed removes the volume, or finds that it is gone. began is why nothing could be begun.
@@ -141,7 +159,7 @@ func (k volumeErase) failed(ctx context.Context, w activation.Work, p erasePlan,
 	touched := r.Step > 0 || r.State == backend.Gone && (r.Why == backend.Rebooted || r.Why == backend.Lost)
 	if !touched && !p.Was {
 		if v.HasTag(model.TagIncomplete + w.Key) {
-			if err := k.complete(ctx, w, v); err != nil {
+			if err := k.untag(ctx, w, v, eraseTags(v)); err != nil {
 				return command.Verdict{}, err
 			}
 		}

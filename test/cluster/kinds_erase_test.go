@@ -362,6 +362,15 @@ func TestVolumeEraseRefuses(t *testing.T) {
 	both("vg_san/old is what vg_san/snap is made of, a snapshot or thin volume; remove that first", "vg_san/old")
 	both("vg_san/snap has no lock of its own (type linear): its pool's or origin's protects it; use LVM's own tools", "vg_san/snap")
 
+	_, err = r.a.Run("lvremove", "-y", "vg_san/snap")
+	require.NoError(t, err)
+	r.volume("vg_two", "child", rigSize)
+	v, err := r.a.Engine().Lookup(ctx, "vg_san/old")
+	require.NoError(t, err)
+	_, err = r.a.Run("lvchange", "--addtag", model.TagBacking+v.ID.LV, "vg_two/child")
+	require.NoError(t, err)
+	both("vg_san/old is the template below vg_two/child; delete that first", "vg_san/old")
+
 	// A guest that is off keeps its volume, erased or not; with its memory saved not even erased.
 	_, err = r.ask(r.a, api.KindVolumeDelete, api.DeleteArgs{Volume: "vg_san/vm1"})
 	require.EqualError(t, err, "vg_san/vm1 is a disk of guest vm1, which is defined on kvm-a")
@@ -381,8 +390,11 @@ func TestVolumeEraseRefuses(t *testing.T) {
 	require.NoError(t, r.b.Virt.Destroy(ctx, "vm1"))
 
 	// One that runs is used; one that is off is not in the way.
-	v := r.mustAsk(r.b, api.KindVolumeErase, api.EraseArgs{Volume: "vg_san/vm1"}).end()
-	assert.Equal(t, command.Done, v.Outcome, v.Reason)
+	_, err = r.a.Run("lvchange", "--addtag", "virtlvm.format=qcow2", "vg_san/vm1")
+	require.NoError(t, err)
+	verdict := r.mustAsk(r.b, api.KindVolumeErase, api.EraseArgs{Volume: "vg_san/vm1"}).end()
+	assert.Equal(t, command.Done, verdict.Outcome, verdict.Reason)
+	assert.Empty(t, r.tags("vg_san/vm1"), "it has no image on it any more")
 	require.NoError(t, r.b.Virt.Start(ctx, "vm1"))
 }
 
