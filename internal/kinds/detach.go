@@ -127,7 +127,7 @@ func (k guestDetach) Finish(ctx context.Context, c command.Command, _ command.Si
 			return notDone("cannot detach disk %s of guest %s: %v", p.Target, p.Guest, err), nil
 		}
 		switch {
-		case live && k.now().Sub(c.Created) > unplugPatience:
+		case live && k.Now().Sub(c.Created) > unplugPatience:
 			return notDone("guest %s has not let go of disk %s (%s) within %s; it may still do so, and its lock follows then", p.Guest, p.Target, p.Volume, unplugPatience), nil
 		case live:
 			return notYet("guest %s has not let go of disk %s yet", p.Guest, p.Target), nil
@@ -156,13 +156,6 @@ func (k guestDetach) still(_ context.Context, p detachPlan, refused error) (live
 		err = refused
 	}
 	return live, config, err
-}
-
-func (d Deps) now() time.Time {
-	if d.Now == nil {
-		return time.Now()
-	}
-	return d.Now()
 }
 
 // Investigate implements command.Kind.

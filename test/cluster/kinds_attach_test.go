@@ -159,9 +159,9 @@ func TestGuestDetachClings(t *testing.T) {
 	require.Equal(t, command.Done, r.mustAsk(r.a, api.KindGuestAttach, attachArgs).end().Outcome)
 	r.clings = true
 	w := r.mustAsk(r.a, api.KindGuestDetach, api.DetachArgs{Guest: "vm1", Disk: "vdb", Live: true, Config: true})
-	w.c.Created = time.Now()
+	w.c.Created = r.a.now()
 	assert.Equal(t, "guest vm1 has not let go of disk vdb yet", w.tries(3).Reason)
-	w.c.Created = time.Now().Add(-time.Hour)
+	w.c.Created = r.a.now().Add(-time.Hour)
 	assert.Equal(t, command.Verdict{Outcome: command.NotDone, Reason: "guest vm1 has not let go of disk vdb (vg_two/data) within 1m0s; it may still do so, and its lock follows then"}, w.end())
 	r.attached()
 	// It does so after all.
