@@ -64,7 +64,7 @@ func (c *Cluster) RemoveSecond(ctx context.Context) error {
 		return err
 	}
 	// Until sanlock has seen that kvm-b is out: "not stopped on other hosts".
-	return Eventually(ctx, time.Minute, func() error {
+	return Eventually(ctx, 150*time.Second, func() error {
 		_, err := c.A.Must(ctx, "vgremove -qq -y "+Second)
 		return err
 	})
