@@ -34,7 +34,7 @@ func (r *rig) runsOn(h *Host) {
 			}
 		}
 		return true
-	}, 10*time.Second, 5*time.Millisecond, "vm1 should run on %s", h.Name)
+	}, patience, 5*time.Millisecond, "vm1 should run on %s", h.Name)
 }
 
 func (r *rig) guestState(h *Host) string {
@@ -220,7 +220,7 @@ func TestGuestMigrateLeavesBoth(t *testing.T) {
 		var s command.Sight
 		last, s = w.once()
 		return s.Where == command.Ended
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	assert.Equal(t, command.NotYet, last.Outcome)
 	assert.Equal(t, "vm1 has a QEMU on both kvm-a (paused) and kvm-b (running)", last.Reason)
 	require.NoError(t, r.a.Virt.Destroy(ctx, "vm1"))
@@ -253,7 +253,7 @@ func TestGuestMigratePaused(t *testing.T) {
 		var s command.Sight
 		last, s = w.once()
 		return s.Where == command.Ended && last.Outcome != ""
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	assert.True(t, suspended)
 	assert.Equal(t, command.NotYet, last.Outcome)
 	assert.Equal(t, "vm1 is paused on kvm-b", last.Reason)

@@ -56,10 +56,10 @@ type rig struct {
 const rigSize = 8 << 20
 
 // newRig makes vg_san and vg_two, with vm1 defined on both hosts and its volume
-// vg_san/vm1 full of a pattern.
-func newRig(t *testing.T) *rig {
+// vg_san/vm1 full of a pattern. There may be more hosts.
+func newRig(t *testing.T, more ...string) *rig {
 	t.Helper()
-	c := New(t, "kvm-a", "kvm-b")
+	c := New(t, append([]string{"kvm-a", "kvm-b"}, more...)...)
 	r := &rig{t: t, c: c, a: c.Hosts["kvm-a"], b: c.Hosts["kvm-b"], jobs: map[string]*backendtest.InProcess{}, kill: &killer{}}
 	require.NoError(t, c.SAN.AddVG(san.VGSpec{Name: "vg_two"}))
 	r.volume("vg_san", "vm1", rigSize)
