@@ -77,7 +77,8 @@ func TestGuestMigrate(t *testing.T) {
 }
 
 // The daemon of either host dies at any step of the migration, or that of the source at a
-// line of its own: the verdict is where the guest is.
+// line of its own: the verdict is where the guest is. Under the race detector it is every
+// fourth step; make test runs them all without.
 func TestGuestMigrateCrashes(t *testing.T) {
 	judged := func(t *testing.T, r *rig, v command.Verdict) {
 		t.Helper()
@@ -105,9 +106,13 @@ func TestGuestMigrateCrashes(t *testing.T) {
 			})
 		}
 	}
-	for _, at := range fakevirt.Steps() {
+	for i, at := range fakevirt.Steps() {
+		if raceOn && i%4 != 0 {
+			continue
+		}
 		for _, host := range []string{"kvm-a", "kvm-b"} {
 			t.Run(string(at)+" "+host, func(t *testing.T) {
+				t.Parallel()
 				r := newRig(t)
 				r.startVM1()
 				w := r.mustAsk(r.a, api.KindGuestMigrate, migrateArgs)

@@ -48,7 +48,6 @@ type sim struct {
 	hand   map[string]bool // "host vg/lv" that an operator has activated, false: and given up
 	// granted are the newest domains with a grant, by "host guest".
 	granted    map[string][]byte
-	migrations int    // begun by operators
 	over       bool   // nothing waits any more
 	migrations int    // that operators have begun
 	bad        string // the first thing that must not be

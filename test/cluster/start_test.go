@@ -75,6 +75,9 @@ func TestExclusiveWhileItRuns(t *testing.T) {
 func TestBothAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rounds := 1000
+		if raceOn {
+			rounds = 100 // make test runs them all without
+		}
 		if testing.Short() {
 			rounds = 50
 		}
