@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,35 +83,42 @@ func (m *manager) until(t *testing.T, id int64, state model.CommandState) api.Co
 
 // longKind is a kind whose backend waits in the middle of its work until it is let go on.
 type longKind struct {
-	args   any
-	before func(*rig) (open func())
+	args any
+	// before lets the backend wait; there: it does.
+	before func(*rig) (open func(), there func() bool)
 	after  func(*rig) // what must be so when it is done
 }
 
 func longKinds() map[string]longKind {
 	return map[string]longKind{
-		api.KindVolumeCopy: {copyArgs, func(r *rig) func() {
+		api.KindVolumeCopy: {copyArgs, func(r *rig) (func(), func() bool) {
+			var waits atomic.Bool
 			gate := make(chan struct{})
-			r.jobs["kvm-a"].Gate = func(string, int) { <-gate }
-			return func() { close(gate) }
+			r.jobs["kvm-a"].Gate = func(string, int) {
+				waits.Store(true)
+				<-gate
+			}
+			return func() { close(gate) }, waits.Load
 		}, func(r *rig) {
 			assert.Equal(r.t, pattern(), r.content("vg_two/copy"))
 			assert.Equal(r.t, "off", r.state(r.a, "vg_two/copy"))
 		}},
-		api.KindVolumeMove: {moveArgs, func(r *rig) func() {
+		api.KindVolumeMove: {moveArgs, func(r *rig) (func(), func() bool) {
 			r.startVM1()
-			return func() { require.NoError(r.t, r.a.Virt.CatchUp(ctx, "vm1", "vda")) }
+			return func() { require.NoError(r.t, r.a.Virt.CatchUp(ctx, "vm1", "vda")) }, func() bool { return true }
 		}, func(r *rig) { assert.Equal(r.t, "/dev/vg_two/vm1", r.definedAt()) }},
-		api.KindGuestMigrate: {migrateArgs, func(r *rig) func() {
+		api.KindGuestMigrate: {migrateArgs, func(r *rig) (func(), func() bool) {
 			r.startVM1()
+			var waits atomic.Bool
 			gate := make(chan struct{})
 			r.step = func(s fakevirt.Step) error {
 				if s == fakevirt.StepPerforming {
+					waits.Store(true)
 					<-gate
 				}
 				return nil
 			}
-			return func() { close(gate) }
+			return func() { close(gate) }, waits.Load
 		}, func(r *rig) { r.runsOn(r.b) }},
 	}
 }
@@ -121,14 +129,15 @@ func TestKindsAreAdopted(t *testing.T) {
 	for kind, tt := range longKinds() {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t)
-			open := sync.OnceFunc(tt.before(r))
+			open, there := tt.before(r)
+			open = sync.OnceFunc(open)
 			t.Cleanup(open) // before the rig's own
 			m := r.manage()
 			c := m.ask(t, kind, tt.args)
 			m.until(t, c.ID, model.StateBackend)
 			require.Eventually(t, func() bool {
 				c, err := m.View(ctx, c.ID, false)
-				return err == nil && c.Progress != nil && c.Progress.Phase != ""
+				return err == nil && c.Progress != nil && c.Progress.Phase != "" && there()
 			}, time.Minute, 5*time.Millisecond, "no progress")
 			m.stop()
 			r.a.StopDaemon()

@@ -281,27 +281,29 @@ func TestSafetyAbandonedStartLeavesNoHold(t *testing.T) {
 // Two prepares of one guest (libvirtd was restarted in the middle of the first): the
 // first, refused late, takes away what the second was granted.
 func TestSafetyLateRefusalSparesANewerStart(t *testing.T) {
-	c := New(t, "kvm-a", "kvm-b")
-	a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
-	require.NoError(t, c.SAN.AddVG(san.VGSpec{Name: "zz"}))
-	_, err := c.SAN.AddLV("zz", san.LVSpec{Name: "two"})
-	require.NoError(t, err)
-	lvs(t, c, "one")
-	_, err = b.Run("lvchange", "-aey", "zz/two")
-	require.NoError(t, err)
-	hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Volume: "zz/two"})
-	first := make(chan api.HookVerdict, 1)
-	go func() {
-		first <- a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}, Disk{Path: "/dev/zz/two"}))
-	}()
-	hit(t, c, hang)
-	// The administrator has taken the second disk out and starts the guest again.
-	second := a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}))
-	require.True(t, second.Allow, second.Message)
-	require.NoError(t, c.SAN.ClearFaults(hang))
-	require.False(t, (<-first).Allow)
-	time.Sleep(100 * time.Millisecond)
-	assert.Equal(t, "ex", a.Mode("one"), "the newer start was allowed and waits for its QEMU")
+	synctest.Test(t, func(t *testing.T) {
+		c := New(t, "kvm-a", "kvm-b")
+		a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
+		require.NoError(t, c.SAN.AddVG(san.VGSpec{Name: "zz"}))
+		_, err := c.SAN.AddLV("zz", san.LVSpec{Name: "two"})
+		require.NoError(t, err)
+		lvs(t, c, "one")
+		_, err = b.Run("lvchange", "-aey", "zz/two")
+		require.NoError(t, err)
+		hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Volume: "zz/two"})
+		first := make(chan api.HookVerdict, 1)
+		go func() {
+			first <- a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}, Disk{Path: "/dev/zz/two"}))
+		}()
+		hit(t, c, hang)
+		// The administrator has taken the second disk out and starts the guest again.
+		second := a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}))
+		require.True(t, second.Allow, second.Message)
+		require.NoError(t, c.SAN.ClearFaults(hang))
+		require.False(t, (<-first).Allow)
+		time.Sleep(100 * time.Millisecond)
+		assert.Equal(t, "ex", a.Mode("one"), "the newer start was allowed and waits for its QEMU")
+	})
 }
 
 // [lvm] timeout is not applied to commands that look: a hung lvs outlasts every hook.

@@ -193,7 +193,8 @@ func TestScenarios(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := &scene{rig: newRig(t, origin), managers: map[string]*manager{}, ids: map[string]int64{}}
 					s.c.Cut = func(from, to, _ string) bool { return s.cut.Load() && (from == origin || to == origin) }
-					goOn := sync.OnceFunc(k.before(s.rig))
+					goOn, there := k.before(s.rig)
+					goOn = sync.OnceFunc(goOn)
 					defer goOn()
 					s.up(origin)
 					s.up(executor)
@@ -214,6 +215,7 @@ func TestScenarios(t *testing.T) {
 					require.NoError(t, err)
 					s.ids = map[string]int64{origin: c.ID, executor: c.PeerID}
 					s.until(executor, model.StateBackend)
+					require.Eventually(t, there, time.Minute, time.Second)
 					time.Sleep(10 * time.Second)
 					happens(s, goOn)
 					require.Eventually(t, func() bool {
