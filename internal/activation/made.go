@@ -47,6 +47,9 @@ func (m *Manager) Create(ctx context.Context, w Work, name string, size int64) (
 	if _, _, err := m.ExtentSize(ctx, vg); err != nil {
 		return model.Volume{}, err
 	}
+	if err := m.unchangeable(vg); err != nil {
+		return model.Volume{}, err
+	}
 	if err := m.create(ctx, w, vg, lv, size); err != nil {
 		return model.Volume{}, err
 	}
@@ -138,6 +141,9 @@ func (m *Manager) inVG(ctx context.Context, vg, lv string) (model.Volume, bool, 
 // Retag adds and deletes tags of a volume for a command; what is so already is no error.
 func (m *Manager) Retag(ctx context.Context, w Work, v model.Volume, add, del []string) error {
 	ctx = w.context(ctx)
+	if err := m.unchangeable(v.VG); err != nil {
+		return err
+	}
 	leave, err := m.enterVG(ctx, v.VG)
 	if err != nil {
 		return err
@@ -195,6 +201,9 @@ func (m *Manager) RemoveMade(ctx context.Context, w Work, name string) error {
 	}
 	if !madeBy(v, w.Key) {
 		return api.NewError(api.KindInUse, fmt.Sprintf("%s does not carry the tags of command %s and is left alone", name, w.Key))
+	}
+	if err := m.unchangeable(v.VG); err != nil {
+		return err
 	}
 	if err := m.unnamed(ctx, v); err != nil {
 		return err

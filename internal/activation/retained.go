@@ -1,15 +1,18 @@
 package activation
 
 import (
+	"strings"
+
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
 )
 
 // retain turns the hold of a guest that has ended into one for nobody, where the
 // configuration says so, the guest has run with the volume exclusively here and the host
-// stays up; false: the hold ends. It must be called with m.mu held.
+// stays up; false: the hold ends. A claim is not kept for nobody. It must be called with m.mu held.
 func (m *Manager) retain(h model.Hold, change *store.HoldChange) bool {
-	if !m.Settings().Retain || m.goingDown || h.Phase != model.PhaseHeld || h.Role != model.RoleWritable || h.Mode != model.ModeEX || !h.Attempt.Seen {
+	vg, _, _ := strings.Cut(h.Name, "/")
+	if !m.Settings().Retain || m.isClaimed(vg) || m.goingDown || h.Phase != model.PhaseHeld || h.Role != model.RoleWritable || h.Mode != model.ModeEX || !h.Attempt.Seen {
 		return false
 	}
 	kept := model.Hold{

@@ -137,10 +137,12 @@ func (d *Daemon) deps() activation.Deps {
 		Branch: func(ctx context.Context, what string) context.Context {
 			return h.c.named(ctx, h.Name+" "+what)
 		},
+		FenceStatus: func(_ context.Context, host string) (bool, error) { return h.fenceStatus(host) },
 		Settings: func() activation.Settings {
 			return activation.Settings{
 				Scope: h.scope, CommandTimeout: h.timeout, LockstartRetry: 50 * time.Millisecond,
 				JournalKeep: time.Hour, BreakGlass: h.glass.Load, IsolateLeftovers: h.isolate.Load(), Retain: h.retain.Load(),
+				Claims: h.claims(),
 			}
 		},
 	}
