@@ -38,6 +38,15 @@ func (m *Manager) claimed(vg string) bool {
 	return m.isClaimed(vg)
 }
 
+// Members lists the members of a VG without lvmlockd whose volumes are claimed among them; nil
+// for any other VG.
+func (m *Manager) Members(vg string) []string {
+	if !m.claimed(vg) {
+		return nil
+	}
+	return m.Settings().Claims[vg]
+}
+
 // isClaimed must be called with m.mu held.
 func (m *Manager) isClaimed(vg string) bool {
 	return len(m.Settings().Claims[vg]) > 0 && unlocked(m.lockTypes[vg])

@@ -3,6 +3,7 @@ package activation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 
 	"virtlvm/internal/api"
@@ -35,7 +36,8 @@ func (m *Manager) LocksHere(ctx context.Context, q api.LocksQuery) (api.LocksAns
 	}
 	answer := api.LocksAnswer{Started: now.started(q.VG), Volumes: m.localLocks(q.VG, vgUUID, now, open)}
 	if now.claimed[q.VG] {
-		return answer, nil // its members have names alone
+		answer.HostID = slices.Index(m.Settings().Claims[q.VG], m.Host) + 1
+		return answer, nil
 	}
 	if hosts, err := m.Leases.Hosts(ctx, q.VG); err == nil {
 		for _, h := range hosts {

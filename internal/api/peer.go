@@ -108,7 +108,8 @@ type LocksQuery struct {
 // LocksAnswer lists the volumes that are locked, active or held there. One that is not
 // listed is off there.
 type LocksAnswer struct {
-	// HostID is the host's in the VG's lockspace, 0 where that cannot be read.
+	// HostID is the host's in the VG's lockspace, 0 where that cannot be read; in a VG
+	// without lvmlockd its place among the members, from 1.
 	HostID  int         `json:"host_id"`
 	Started bool        `json:"started"` // the lockspace is started there
 	Volumes []LocalLock `json:"volumes"`

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"virtlvm/internal/api"
 )
@@ -73,7 +72,7 @@ func (p *parser) claimConflicts() {
 		case len(vg.Members) < 2:
 			p.report(at+".unsafe_claims", "%s: name all hosts that see %s in members, this one included (%d are named)", at, name, len(vg.Members))
 		case !p.cfg.Scope.Includes(name):
-			p.report(at+".unsafe_claims", "%s: %s is not in [scope], so that nothing of it would be claimed; correct one of the two (members: %s)", at, name, strings.Join(vg.Members, ", "))
+			p.report(at+".unsafe_claims", "%s: %s is not in [scope], so that nothing of it would be claimed; correct one of the two", at, name)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func (h *Host) Launch() *Daemon {
 	d.engine = activation.New(deps)
 	if d.store != nil {
 		d.locks = locks.New(locks.Options{
-			Engine: d.engine, Leases: deps.Leases, Peers: peers{d}, Hints: d.store, Attr: deps.LVM.(*lvm.LVM).Attr,
+			Engine: d.engine, Leases: d.engine.Leases, Peers: peers{d}, Hints: d.store, Attr: deps.LVM.(*lvm.LVM).Attr,
 			Log: slog.New(slog.NewTextHandler(h.log, nil)), Host: h.Name, Version: "1.2.3", Now: h.c.Now, Monotonic: h.uptime,
 		})
 	}
