@@ -2,6 +2,7 @@ package activation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -369,30 +370,50 @@ func (c claimLeases) HoldersAll(ctx context.Context, vg string, offsets map[stri
 	return all, nil
 }
 
-// memberHosts lists the members of a VG: live is who answers, fail who does not, dead who is
-// fenced and does not.
-func (m *Manager) memberHosts(ctx context.Context, vg string) map[int]lease.Host {
+// AskMembers asks each other member of a VG without lvmlockd whether it is there and means
+// the same members; nil: it does.
+func (m *Manager) AskMembers(ctx context.Context, vg string) map[string]error {
 	members := m.Settings().Claims[vg]
 	q := api.ClaimsQuery{VG: vg, Members: members, BootID: m.BootID, LVs: []string{}}
-	states := make([]model.HostState, len(members))
+	said := make([]error, len(members))
 	var all sync.WaitGroup
 	for i, host := range members {
-		if states[i] = model.HostLive; host == m.Host {
+		if host == m.Host {
 			continue
 		}
 		all.Go(func() {
-			switch _, counts, err := m.askMember(m.Branch(ctx, "asks "+host+" whether it is there"), host, q); {
-			case err != nil:
-				states[i] = model.HostFail
-			case !counts:
-				states[i] = model.HostDead
+			_, counts, err := m.askMember(m.Branch(ctx, "asks "+host+" whether it is there"), host, q)
+			if said[i] = err; err == nil && !counts {
+				said[i] = errFenced
 			}
 		})
 	}
 	all.Wait()
-	hosts := map[int]lease.Host{}
+	answers := map[string]error{}
 	for i, host := range members {
-		hosts[i+1] = lease.Host{ID: i + 1, Name: host, Self: host == m.Host, State: states[i]}
+		if host != m.Host {
+			answers[host] = said[i]
+		}
+	}
+	return answers
+}
+
+var errFenced = errors.New("it does not answer, and counts as off")
+
+// memberHosts lists the members of a VG: live is who answers, fail who does not, dead who is
+// fenced and does not.
+func (m *Manager) memberHosts(ctx context.Context, vg string) map[int]lease.Host {
+	said := m.AskMembers(ctx, vg)
+	hosts := map[int]lease.Host{}
+	for i, host := range m.Settings().Claims[vg] {
+		h := lease.Host{ID: i + 1, Name: host, Self: host == m.Host, State: model.HostLive}
+		switch err := said[host]; {
+		case errors.Is(err, errFenced):
+			h.State = model.HostDead
+		case err != nil:
+			h.State = model.HostFail
+		}
+		hosts[h.ID] = h
 	}
 	return hosts
 }
