@@ -123,10 +123,6 @@ var claimMutants = []mutant{
 		"case m.isFenced(ctx, host):", "case true:",
 	},
 	{
-		"a fenced host that is back counts as fenced still", "fence.go",
-		"if !declared {\n\t\treturn nil", "if true {\n\t\treturn nil",
-	},
-	{
 		"a claim is made exclusive while another shares it", "claims.go",
 		"func compatible(mode model.LockMode, c api.Claim) bool {\n", "if c.Claimed == string(model.ModeSH) {\nreturn true\n}\n",
 	},
