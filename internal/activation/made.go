@@ -13,7 +13,7 @@ import (
 	"virtlvm/internal/store"
 )
 
-// ExtentSize of a managed VG, and its free space, in bytes.
+// ExtentSize of a managed VG in which volumes can be made, and its free space, in bytes.
 func (m *Manager) ExtentSize(ctx context.Context, vg string) (extent, free int64, err error) {
 	vgs, err := m.LVM.VGs(ctx)
 	if err != nil {
@@ -27,15 +27,18 @@ func (m *Manager) ExtentSize(ctx context.Context, vg string) (extent, free int64
 		if err == nil && !ours {
 			err = api.NewError(api.KindOutOfScope, fmt.Sprintf("volume group %s is not managed by virtlvm (lock type %s); see [scope] in virtlvm.toml", vg, g.LockType))
 		}
+		if err == nil {
+			err = m.unchangeable(vg)
+		}
 		return g.ExtentSize, g.Free, err
 	}
 	return 0, 0, api.NewError(api.KindNotFound, fmt.Sprintf("there is no volume group %s on this host", vg))
 }
 
 // Create makes a volume for a command, active exclusively here and held by the command,
-// and tagged as incomplete. One that this command has made before is taken again; another
-// one of that name is refused.
-func (m *Manager) Create(ctx context.Context, w Work, name string, size int64) (model.Volume, error) {
+// and tagged as incomplete, and with tags. One that this command has made before is taken
+// again; another one of that name is refused.
+func (m *Manager) Create(ctx context.Context, w Work, name string, size int64, tags ...string) (model.Volume, error) {
 	if err := m.awaitReady(ctx); err != nil {
 		return model.Volume{}, err
 	}
@@ -47,16 +50,13 @@ func (m *Manager) Create(ctx context.Context, w Work, name string, size int64) (
 	if _, _, err := m.ExtentSize(ctx, vg); err != nil {
 		return model.Volume{}, err
 	}
-	if err := m.unchangeable(vg); err != nil {
-		return model.Volume{}, err
-	}
-	if err := m.create(ctx, w, vg, lv, size); err != nil {
+	if err := m.create(ctx, w, vg, lv, size, tags); err != nil {
 		return model.Volume{}, err
 	}
 	return m.Take(ctx, w, name, model.RoleMirror)
 }
 
-func (m *Manager) create(ctx context.Context, w Work, vg, lv string, size int64) error {
+func (m *Manager) create(ctx context.Context, w Work, vg, lv string, size int64, tags []string) error {
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (m *Manager) create(ctx context.Context, w Work, vg, lv string, size int64)
 	}
 	name := vg + "/" + lv
 	if !found {
-		cmd := lvm.CreateCmd(name, size, model.TagCommand+w.Key, model.TagIncomplete+w.Key)
+		cmd := lvm.CreateCmd(name, size, append([]string{model.TagCommand + w.Key, model.TagIncomplete + w.Key}, tags...)...)
 		e, err := m.begin(ctx, "create", cmd, []model.Volume{{VG: vg, LV: lv}}, store.HoldChange{}, journalled)
 		if err != nil {
 			return err
@@ -106,6 +106,10 @@ func (m *Manager) createError(e *effect, name string) error {
 	}
 	if e.err == nil {
 		return api.NewError(api.KindInternal, fmt.Sprintf("LVM said that %s is made, but it is not there; see 'virtlvm command %d'", name, e.id))
+	}
+	vg, _, _ := strings.Cut(name, "/")
+	if strings.Contains(string(e.res.Stderr), "xtend sanlock LV") {
+		return api.NewError(api.KindLocking, fmt.Sprintf("%s: the volume group's leases fill their area (%s/lvmlock), and LVM could not extend it: free some space in %s, or remove volumes (%v)", name, vg, vg, e.err))
 	}
 	return api.NewError(kindOf(e.err), fmt.Sprintf("%s: %v", name, e.err))
 }

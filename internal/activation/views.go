@@ -118,7 +118,7 @@ func (m *Manager) Volumes(ctx context.Context, vg string) ([]api.Volume, error) 
 		}
 		all = append(all, vols...)
 	}
-	return all, nil
+	return link(all), nil
 }
 
 func (m *Manager) scopedVGs(ctx context.Context, only string) ([]string, error) {
@@ -174,6 +174,7 @@ func (m *Manager) volumesOf(ctx context.Context, vg string) ([]api.Volume, error
 		view := api.Volume{
 			Name: v.Name(), UUID: v.ID.LV, Type: v.SegType, Size: v.Size, Wanted: string(model.ModeOff), Actual: a.String(),
 			Open: open[v.ID.DMUUID()] > 0, Holders: []api.Holder{}, Known: known, Guests: []string{},
+			Tags: v.Tags, Format: v.Format(), Backing: backingOf(v),
 		}
 		held, ok := holders[v.LockLV]
 		if !ok {

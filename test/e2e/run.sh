@@ -1,8 +1,8 @@
 #!/bin/bash
 # run.sh [SUITE...] - runs end-to-end suites ("smoke" by default) on two emulated KVM hosts.
 #
-# Suites: smoke, migrate, locks, commands, package, reboot, times, rows, conformance. As root on a Debian machine
-# with Go. Makes the guest image when there is none yet, builds the packages in a scratch
+# Suites: smoke, migrate, locks, commands, volumes, package, reboot, times, rows, conformance. As root on a
+# Debian machine with Go. Makes the guest image when there is none yet, builds the packages in a scratch
 # folder, boots the hosts, installs the .deb there, runs the scenarios and takes everything
 # down, whatever happens. Environment:
 #   SUITE=trixie|bookworm  Debian release of the hosts
@@ -19,7 +19,7 @@ tests=
 minutes=$((20 * $# + 10))
 for suite; do
     case $suite in
-    smoke | migrate | commands | package | reboot | rows | times | conformance) tests+=${tests:+|}${suite^} ;;
+    smoke | migrate | commands | volumes | package | reboot | rows | times | conformance) tests+=${tests:+|}${suite^} ;;
     locks) tests+=${tests:+|}${suite^} minutes=$((minutes + 30)) ;; # it waits for dead hosts, and boots them
     *)
         echo "run.sh: there is no suite $suite" >&2

@@ -102,17 +102,17 @@ func parseLease(out, uuid string) (Lease, error) {
 
 // Lease reads a volume's lease from the disk as this host sees it.
 func (h *Host) Lease(ctx context.Context, v Volume) (Lease, error) {
-	out, err := h.Must(ctx, fmt.Sprintf("sanlock direct dump /dev/mapper/%s-lvmlock:%d:1048576", VG, v.Offset))
+	out, err := h.Must(ctx, fmt.Sprintf("sanlock direct dump /dev/mapper/%s-lvmlock:%d:1048576", v.group(), v.Offset))
 	if err != nil {
 		return Lease{}, err
 	}
 	return parseLease(out, v.UUID)
 }
 
-// State is what one host has of the shared volume group's volumes.
+// State is what one host has of the volumes of the shared volume groups.
 type State struct {
 	Lockctl
-	Devices map[string]bool // names of the active LVs
+	Devices map[string]bool // "vg/lv" of the active LVs
 }
 
 // State asks lvmlockd and the device mapper on the host.
@@ -137,8 +137,10 @@ func (s State) Mode(v Volume) string {
 func parseDevices(out string) map[string]bool {
 	devices := map[string]bool{}
 	for _, name := range strings.Fields(out) {
-		if lv, ok := strings.CutPrefix(name, VG+"-"); ok && lv != "lvmlock" {
-			devices[strings.ReplaceAll(lv, "--", "-")] = true
+		for _, vg := range []string{VG, Second} { // neither has a dash
+			if lv, ok := strings.CutPrefix(name, vg+"-"); ok && lv != "lvmlock" {
+				devices[vg+"/"+strings.ReplaceAll(lv, "--", "-")] = true
+			}
 		}
 	}
 	return devices

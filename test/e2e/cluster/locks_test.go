@@ -66,11 +66,11 @@ func TestParseLease(t *testing.T) {
 
 func TestParseVolumes(t *testing.T) {
 	got, err := parseVolumes(`{"report": [{"lv": [
-		{"lv_name":"lv1", "lv_uuid":"OU72MS", "lv_lockargs":"1.0.0:70254592"},
+		{"vg_name":"vg_two", "lv_name":"lv1", "lv_uuid":"OU72MS", "lv_lockargs":"1.0.0:70254592"},
 		{"lv_name":"tv", "lv_uuid":"CcpVww", "lv_lockargs":""}]}], "log": []}`)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]Volume{
-		"lv1": {Name: "lv1", UUID: "OU72MS", Offset: 70254592},
+		"lv1": {Group: "vg_two", Name: "lv1", UUID: "OU72MS", Offset: 70254592},
 		"tv":  {Name: "tv", UUID: "CcpVww"},
 	}, got)
 	for _, bad := range []string{"", "[]", `{"report":[{"lv":[{"lv_name":"a","lv_lockargs":"1.0.0:x"}]}]}`} {
@@ -82,9 +82,9 @@ func TestParseVolumes(t *testing.T) {
 func TestState(t *testing.T) {
 	s := State{
 		Lockctl: parseLockctl(lockctlOutput),
-		Devices: parseDevices("vg_san-lv1\nvg_san-lvmlock\nvg_san-a--b\nother-x\nNo devices found\n"),
+		Devices: parseDevices("vg_san-lv1\nvg_san-lvmlock\nvg_san-a--b\nvg_two-lv1\nother-x\nNo devices found\n"),
 	}
-	assert.Equal(t, map[string]bool{"lv1": true, "a-b": true}, s.Devices)
+	assert.Equal(t, map[string]bool{"vg_san/lv1": true, "vg_san/a-b": true, "vg_two/lv1": true}, s.Devices)
 	assert.Equal(t, ModeEX, s.Mode(Volume{UUID: "OU72MS-umSn-eAyG-IT7R-SsIH-Jakx-pdSV3B"}))
 	assert.Equal(t, ModeSH, s.Mode(Volume{UUID: "iHqwtB-B1AT-YMC6-ZJMq-G8rR-lfY5-Z2dxGQ"}))
 	assert.Equal(t, ModeOff, s.Mode(Volume{UUID: "Oz1pay-40tO-PNi0-pXx0-HThC-L3Yi-EvnBsa"}))

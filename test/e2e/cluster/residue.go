@@ -13,7 +13,7 @@ import (
 // guest, a lock, an active volume, a spooled hook event; then the daemon's own view.
 const residueScript = `virsh -q list --all --name | sed '/^$/d; s/^/guest /'
 lvmlockctl --info | awk '$1 == "LK" && $2 == "LV" && $3 != "un" { print "lock", $3, $4 }'
-dmsetup info -c --noheadings -o name | sed -n '/^` + VG + `-lvmlock$/d; s/^` + VG + `-/device &/p'
+dmsetup info -c --noheadings -o name | sed -nE '/-lvmlock$/d; s/^(` + VG + `|` + Second + `)-/device &/p'
 find /var/lib/virtlvm/spool -type f 2>/dev/null | sed 's/^/spooled /'
 [ ! -e ` + api.BreakGlassPath + ` ] || echo break-glass is on
 echo STATUS
@@ -59,7 +59,7 @@ true`)
 // ReleaseAll deactivates every volume that is still active on the host after its guests
 // are gone.
 func (h *Host) ReleaseAll(ctx context.Context) error {
-	_, err := h.Must(ctx, `lvs=$(dmsetup info -c --noheadings -o name | sed -n '/^`+VG+`-lvmlock$/d; s/^`+VG+`-//p' | sed 's/--/-/g; s|^|`+VG+`/|')
+	_, err := h.Must(ctx, `lvs=$(dmsetup info -c --noheadings -o name | sed -nE '/-lvmlock$/d; s/^(`+VG+`|`+Second+`)-/\1 /p' | sed 's/--/-/g; s| |/|')
 [ -z "$lvs" ] || lvchange -an $lvs`)
 	return err
 }

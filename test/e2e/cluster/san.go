@@ -13,29 +13,74 @@ import (
 // VG is the shared volume group, with sanlock leases, on the LUN that both hosts see.
 const VG = "vg_san"
 
+// Second is another such volume group, on the second LUN; scenarios that need it make it.
+const Second = "vg_two"
+
 // Lockspace is the name of VG's lockspace.
 const Lockspace = "lvm_" + VG
 
-// Volume is a logical volume of the shared volume group.
+// Volume is a logical volume of a shared volume group.
 type Volume struct {
+	Group  string // the volume group; empty: VG
 	Name   string // without the volume group
 	UUID   string
 	Offset int64 // of its lease in the hidden lvmlock volume, bytes
 }
 
+func (v Volume) group() string { return or(v.Group, VG) }
+
 // Full is "vg/lv".
-func (v Volume) Full() string { return VG + "/" + v.Name }
+func (v Volume) Full() string { return v.group() + "/" + v.Name }
 
 // Path is the device.
-func (v Volume) Path() string { return "/dev/" + VG + "/" + v.Name }
+func (v Volume) Path() string { return "/dev/" + v.Full() }
 
 // MakeVG makes the shared volume group and starts its lockspace on both hosts.
 func (c *Cluster) MakeVG(ctx context.Context) error {
+	return c.makeVG(ctx, VG, "/dev/vdb")
+}
+
+// MakeSecond makes the second volume group as MakeVG makes the first, or empties the one
+// that is there.
+func (c *Cluster) MakeSecond(ctx context.Context) error {
+	there, err := c.hasSecond(ctx)
+	if err != nil || !there {
+		return errors.Join(err, c.makeVG(ctx, Second, "/dev/vdc"))
+	}
+	if err := c.Both(func(h *Host) error { return h.startLockspace(ctx, Second) }); err != nil {
+		return err
+	}
+	_, err = c.A.Must(ctx, "lvremove -qq -y "+Second)
+	return err
+}
+
+// RemoveSecond removes it with its volumes, which nobody may use any more. One that is not
+// there is fine.
+func (c *Cluster) RemoveSecond(ctx context.Context) error {
+	if there, err := c.hasSecond(ctx); err != nil || !there {
+		return err
+	}
+	if _, err := c.B.Must(ctx, "vgchange --lockstop "+Second); err != nil {
+		return err
+	}
+	// Until sanlock has seen that kvm-b is out: "not stopped on other hosts".
+	return Eventually(ctx, time.Minute, func() error {
+		_, err := c.A.Must(ctx, "vgremove -qq -y "+Second)
+		return err
+	})
+}
+
+func (c *Cluster) hasSecond(ctx context.Context) (bool, error) {
+	r, err := c.A.Run(ctx, "vgs --noheadings -o vg_name "+Second)
+	return err == nil && r.Exit == 0, err
+}
+
+func (c *Cluster) makeVG(ctx context.Context, vg, device string) error {
 	// On a slow machine lvmlockd looks for the lvmlock volume before udev has made its link,
 	// as it does at boot: vgcreate then takes everything back and says "init failed: -19".
 	var err error
 	for range 4 {
-		if _, err = c.A.Must(ctx, "vgcreate -y --shared "+VG+" /dev/vdb"); err == nil {
+		if _, err = c.A.Must(ctx, "vgcreate -y --shared "+vg+" "+device); err == nil {
 			break
 		}
 		if err := sleep(ctx, 2*time.Second); err != nil {
@@ -45,20 +90,22 @@ func (c *Cluster) MakeVG(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.Both(func(h *Host) error { return h.StartLockspace(ctx) })
+	return c.Both(func(h *Host) error { return h.startLockspace(ctx, vg) })
 }
 
 // StartLockspace starts VG's lockspace and waits until lvmlockd really has it: `vgchange
 // --lockstart` exits with 0 also where it did nothing of use, and with 5 while udev has
 // not yet made the link of the lvmlock volume.
-func (h *Host) StartLockspace(ctx context.Context) error {
+func (h *Host) StartLockspace(ctx context.Context) error { return h.startLockspace(ctx, VG) }
+
+func (h *Host) startLockspace(ctx context.Context, vg string) error {
 	var last string
 	for range 10 {
 		s, err := h.State(ctx)
-		if err == nil && s.Lockspaces[Lockspace] {
+		if err == nil && s.Lockspaces["lvm_"+vg] {
 			return nil
 		}
-		r, err := h.Run(ctx, "udevadm settle --timeout=10; vgchange --lockstart "+VG)
+		r, err := h.Run(ctx, "udevadm settle --timeout=10; vgchange --lockstart "+vg)
 		if err != nil {
 			return err
 		}
@@ -69,7 +116,7 @@ func (h *Host) StartLockspace(ctx context.Context) error {
 			}
 		}
 	}
-	return fmt.Errorf("the lockspace of %s does not start on %s: %s", VG, h.Name, last)
+	return fmt.Errorf("the lockspace of %s does not start on %s: %s", vg, h.Name, last)
 }
 
 // CreateVolumes makes inactive volumes of so many MiB.
@@ -83,9 +130,18 @@ func (c *Cluster) CreateVolumes(ctx context.Context, mib int, names ...string) (
 	return c.Volumes(ctx, names...)
 }
 
-// Volumes finds volumes by name.
+// Volumes finds volumes of VG by name.
 func (c *Cluster) Volumes(ctx context.Context, names ...string) ([]Volume, error) {
-	out, err := c.A.Must(ctx, "lvs --reportformat json -o lv_name,lv_uuid,lv_lockargs "+VG)
+	return c.volumes(ctx, VG, names)
+}
+
+// InSecond finds volumes of the second volume group by name.
+func (c *Cluster) InSecond(ctx context.Context, names ...string) ([]Volume, error) {
+	return c.volumes(ctx, Second, names)
+}
+
+func (c *Cluster) volumes(ctx context.Context, vg string, names []string) ([]Volume, error) {
+	out, err := c.A.Must(ctx, "lvs --reportformat json -o vg_name,lv_name,lv_uuid,lv_lockargs "+vg)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +153,7 @@ func (c *Cluster) Volumes(ctx context.Context, names ...string) ([]Volume, error
 	for _, name := range names {
 		v, ok := all[name]
 		if !ok {
-			return nil, fmt.Errorf("no volume %s/%s", VG, name)
+			return nil, fmt.Errorf("no volume %s/%s", vg, name)
 		}
 		found = append(found, v)
 	}
@@ -108,6 +164,7 @@ func parseVolumes(out string) (map[string]Volume, error) {
 	var report struct {
 		Report []struct {
 			LV []struct {
+				Group    string `json:"vg_name"`
 				Name     string `json:"lv_name"`
 				UUID     string `json:"lv_uuid"`
 				LockArgs string `json:"lv_lockargs"`
@@ -120,7 +177,7 @@ func parseVolumes(out string) (map[string]Volume, error) {
 	volumes := map[string]Volume{}
 	for _, r := range report.Report {
 		for _, lv := range r.LV {
-			v := Volume{Name: lv.Name, UUID: lv.UUID}
+			v := Volume{Group: lv.Group, Name: lv.Name, UUID: lv.UUID}
 			// "1.0.0:70254592"; empty for a thin volume or a snapshot.
 			if _, offset, ok := strings.Cut(lv.LockArgs, ":"); ok {
 				n, err := strconv.ParseInt(offset, 10, 64)

@@ -99,9 +99,9 @@ func (e *env) check(h *cluster.Host, v cluster.Volume, mode string) error {
 	case slices.Contains(lease.SH, h.ID):
 		byLease = cluster.ModeSH
 	}
-	if state.Mode(v) != mode || byLease != mode || state.Devices[v.Name] != (mode != cluster.ModeOff) {
+	if state.Mode(v) != mode || byLease != mode || state.Devices[v.Full()] != (mode != cluster.ModeOff) {
 		return fmt.Errorf("%s on %s should be %s: lvmlockd says %s, the lease says %s, device there: %v",
-			v.Full(), h.Name, mode, state.Mode(v), lease, state.Devices[v.Name])
+			v.Full(), h.Name, mode, state.Mode(v), lease, state.Devices[v.Full()])
 	}
 	return nil
 }

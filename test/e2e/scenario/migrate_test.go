@@ -17,6 +17,7 @@ import (
 // TestMigrate is live migration on exclusively held volumes, typed as ever. Scenarios are
 // named after the rows of docs/handoff.md.
 func TestMigrate(t *testing.T) {
+	defer withoutSecond(t)
 	run(t,
 		scenario{"row_a", rowA, true},
 		scenario{"row_b", rowB, true},
@@ -115,27 +116,18 @@ func rowD(e *env) {
 // rowK: a qcow2 chain, and beside it a shareable disk, one in another volume group, one that
 // was plugged in while the guest ran, and one that is none of our business.
 func rowK(e *env) {
-	const second, there = "vg_two", "vg_two/data"
-	e.must(e.a, "vgcreate -qq -y --shared "+second+" /dev/vdc")
-	defer func() {
-		e.must(e.b, "vgchange --lockstop "+second)
-		// Until sanlock has seen that kvm-b is out: "not stopped on other hosts".
-		require.NoError(e, cluster.Eventually(e.ctx, time.Minute, func() error {
-			_, err := e.a.Must(e.ctx, "vgremove -qq -y "+second)
-			return err
-		}))
-	}()
+	e.second()
 	for _, h := range e.hosts {
-		e.must(h, "udevadm settle; vgchange --lockstart "+second)
 		require.NoError(e, h.WriteFile(e.ctx, "/root/none.img", make([]byte, 1<<20)))
 		defer e.must(h, "rm -f /root/none.img")
 	}
-	e.must(e.a, "lvcreate -qq -y -an -Wn -Zn -L 16m -n data "+second)
+	e.must(e.a, "lvcreate -qq -y -an -Wn -Zn -L 16m -n data "+cluster.Second)
+	there := e.inSecond("data")
 
 	g := cluster.Guest{Name: "chain", Disks: []cluster.Disk{
 		{Source: e.top.Path(), Format: "qcow2"},
 		{Source: e.two.Path(), Shareable: true},
-		{Source: "/dev/" + there},
+		{Source: there.Path()},
 		{Type: "file", Source: "/root/none.img", ReadOnly: true},
 	}}
 	e.define(g, e.a, e.b)
@@ -152,11 +144,10 @@ func rowK(e *env) {
 		e.holds(e.b, v, cluster.ModeSH)
 		e.holds(e.a, v, cluster.ModeOff)
 	}
-	require.Contains(e, e.must(e.b, "lvmlockctl --info | sed -n '/^VG "+second+"/,/^VG /p'"), "LK LV ex")
-	require.NotContains(e, e.must(e.a, "lvmlockctl --info | sed -n '/^VG "+second+"/,/^VG /p'"), "LK LV ex")
+	e.alone(e.b, there)
 	require.NoError(e, e.b.CheckDisk(e.ctx, e.top, "qcow2", 0x5b, 1<<20, 64<<10))
 	e.destroy(e.b, "chain")
-	e.released(e.top, e.mid, e.base, e.two, e.one)
+	e.released(e.top, e.mid, e.base, e.two, e.one, there)
 }
 
 // held says whether A's daemon has a hold of a volume for a guest.

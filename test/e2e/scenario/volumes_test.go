@@ -3,10 +3,18 @@
 package scenario
 
 import (
+	"testing"
+
 	"github.com/stretchr/testify/require"
 
 	"virtlvm/test/e2e/cluster"
 )
+
+// TestVolumes is the life of a volume.
+func TestVolumes(t *testing.T) {
+	defer withoutSecond(t)
+	run(t, volumeMoves()...)
+}
 
 // qcow2Chain: the disk of the guest is exclusive, what lies below it is shared, and all of
 // it goes with the guest.

@@ -1,0 +1,154 @@
+//go:build e2e
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"virtlvm/test/e2e/cluster"
+)
+
+// volumeMoves are the scenarios of TestVolumes in which a volume goes to another volume
+// group, asked for on kvm-b and done on kvm-a.
+func volumeMoves() []scenario {
+	return []scenario{
+		{"move_running", moveRunning, true},
+		{"move_daemon_killed", moveDaemonKilled, true},
+		{"move_cancelled", moveCancelled, true},
+	}
+}
+
+// second sees to it that there is an empty second volume group, which stays until
+// withoutSecond.
+func (e *env) second() {
+	e.Helper()
+	require.NoError(e, e.c.MakeSecond(e.ctx))
+}
+
+// withoutSecond ends a suite whose scenarios may have made the second volume group.
+func withoutSecond(t *testing.T) {
+	t.Helper()
+	if suite.ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(suite.ctx, 3*time.Minute)
+	defer cancel()
+	if err := suite.cluster.RemoveSecond(ctx); err != nil {
+		t.Error("cannot remove the second volume group:", err)
+	}
+}
+
+func (e *env) inSecond(name string) cluster.Volume {
+	e.Helper()
+	v, err := e.c.InSecond(e.ctx, name)
+	require.NoError(e, err)
+	return v[0]
+}
+
+// tags of a volume, as kvm-b reads them.
+func (e *env) tags(v cluster.Volume) string {
+	e.Helper()
+	return e.must(e.b, "lvs --noheadings -o lv_tags "+v.Full())
+}
+
+// moving starts vm1 on A, writes to its disk, and has B ask for its move to the second
+// volume group, so slowly that there is time to do something.
+func (e *env) moving() (guest string, from, to cluster.Volume, origin string, disturbed func(disturbance)) {
+	e.Helper()
+	e.second()
+	guest, from = e.running()
+	require.NoError(e, e.a.WriteDisk(e.ctx, guest, 0, 0x6d, 8<<20, 4<<20))
+	c := e.ask("volume", "move", from.Full(), "--to-vg", cluster.Second, "--bandwidth", "1")
+	// Both are the guest's alone while it is copied.
+	to = e.inSecond(from.Name)
+	e.alone(e.a, from)
+	e.alone(e.a, to)
+	return guest, from, to, fmt.Sprint(c.ID), func(disturb disturbance) {
+		adopted := disturb(func() {
+			// It has caught up; with a daemon it may have pivoted since.
+			const file = "/run/libvirt/qemu/vm1.xml"
+			require.NoError(e, cluster.Eventually(e.ctx, 4*time.Minute, func() error {
+				_, err := e.a.Must(e.ctx, "grep -q \"ready='yes'\" "+file+" || ! grep -q '<mirror' "+file)
+				return err
+			}))
+		})
+		e.succeeded(c, adopted)
+	}
+}
+
+// movedAway: the guest has its disk, with what was written, on the second volume group, on
+// A alone; it will start from there, and from nowhere else. Then all is as it was.
+func (e *env) movedAway(guest string, from, to cluster.Volume) {
+	e.Helper()
+	e.alone(e.a, to)
+	e.released(from)
+	e.counts(e.a, to)
+	require.NoError(e, e.a.CheckDisk(e.ctx, to, "raw", 0x6d, 8<<20, 4<<20))
+	require.Equal(e, "virtlvm.superseded", e.tags(from))
+	require.NotContains(e, e.tags(to), "incomplete")
+	for _, option := range []string{"", " --inactive"} {
+		doc := e.must(e.a, "virsh -q dumpxml "+guest+option)
+		require.Contains(e, doc, to.Path())
+		require.NotContains(e, doc, from.Path())
+	}
+	e.refused(e.b, guest, from.Full()+" is tagged virtlvm.superseded") // its definition there is old
+	e.destroy(e.a, guest)
+	e.released(to)
+	// The boot sector counts in the first sectors, also after the pivot.
+	e.must(e.a, fmt.Sprintf("lvchange -aey %[1]s %[2]s && cmp -i 1048576 %[3]s %[4]s", from.Full(), to.Full(), from.Path(), to.Path()))
+	e.must(e.a, "lvchange -an "+from.Full()+" "+to.Full())
+	e.start(e.a, guest)
+	e.counts(e.a, to)
+	e.destroy(e.a, guest)
+	e.released(to)
+}
+
+// restored takes the tag of a move off the volume that all scenarios share.
+func (e *env) restored(v cluster.Volume) {
+	e.must(e.a, "lvchange --deltag virtlvm.superseded "+v.Full())
+}
+
+func moveRunning(e *env) {
+	defer e.restored(e.one)
+	guest, from, to, _, under := e.moving()
+	under(func(work func()) bool {
+		require.Contains(e, e.tags(to), "virtlvm.incomplete=")
+		work()
+		return false
+	})
+	e.movedAway(guest, from, to)
+}
+
+// moveDaemonKilled: QEMU goes on copying without a daemon; the next one pivots.
+func moveDaemonKilled(e *env) {
+	defer e.restored(e.one)
+	guest, from, to, _, under := e.moving()
+	under(e.daemonDies)
+	e.movedAway(guest, from, to)
+}
+
+// moveCancelled: the guest goes on as if nothing had been.
+func moveCancelled(e *env) {
+	defer e.restored(e.one)
+	guest, from, to, id, _ := e.moving()
+	e.must(e.b, "virtlvm command cancel "+id)
+	require.NoError(e, cluster.Eventually(e.ctx, 2*time.Minute, func() error {
+		c, err := e.row(e.b, "origin")
+		if err == nil && c.State != "FAILED" {
+			err = fmt.Errorf("it is %s on %s: %s", c.State, e.b.Name, c.Error)
+		}
+		return err
+	}))
+	require.NotContains(e, e.must(e.b, "lvs --noheadings -o lv_full_name "+cluster.Second), to.Full())
+	require.Empty(e, e.tags(from))
+	require.Contains(e, e.must(e.a, "virsh -q dumpxml "+guest), from.Path())
+	require.NotContains(e, strings.ToLower(e.must(e.a, "virsh -q dumpxml "+guest)), "<mirror")
+	require.NoError(e, e.a.CheckDisk(e.ctx, from, "raw", 0x6d, 8<<20, 4<<20))
+	e.over(e.a, guest, from)
+}
