@@ -99,7 +99,9 @@ func TestClaimsSeeWhatIsActive(t *testing.T) {
 	require.NoError(t, b.Virt.Start(ctx, "vm1"))
 	rows, err := b.Store().Commands(ctx, api.CommandFilter{Limit: 100})
 	require.NoError(t, err)
-	assert.True(t, slices.ContainsFunc(rows, func(c api.Command) bool { return slices.Equal(c.Argv, []string{"lvchange", "--refresh", "vg_plain/vm1"}) }))
+	assert.True(t, slices.ContainsFunc(rows, func(c api.Command) bool {
+		return slices.Equal(c.Argv, []string{"lvchange", "--refresh", "vg_plain/vm1"})
+	}))
 }
 
 func TestClaimsNeedTheSameMembers(t *testing.T) {

@@ -566,8 +566,8 @@ func (s *sim) breakSomething() {
 		choice{when(s.o.net && len(s.cut) == 0, 8), func() { s.cutLink(h, s.other(h)) }},
 		choice{when(len(s.cut) > 0, 60), s.mend},
 		choice{when(s.o.tools, 15), s.tool},
-		choice{when(s.o.claims && dead, 30), func() { s.declareFenced(s.other(h), h) }},
-		choice{when(s.o.claims && s.o.net, 4), func() { s.unequal(h) }},
+		choice{when(s.o.claims && dead, 80), func() { s.declareFenced(s.other(h), h) }},
+		choice{when(s.o.claims && s.busy() < 3, 6), func() { s.unequal(h) }},
 	)
 }
 
@@ -584,15 +584,19 @@ func (s *sim) declareFenced(on, dead *Host) {
 	})
 }
 
-// unequal takes a member out of one host's configuration, or puts all back.
+// unequal takes a member out of one host's configuration, mostly the one where the guest
+// runs, and starts the guest there; or it puts all back.
 func (s *sim) unequal(h *Host) {
-	members := slices.Clone(s.hosts)
-	if len(h.claims()["vg_old"]) == len(s.hosts) {
-		i := s.draw(len(members), "member")
-		members = slices.Delete(members, i, i+1)
+	members, without := slices.Clone(s.hosts), len(h.claims()["vg_old"]) == len(s.hosts)
+	if without {
+		out := s.place(s.all[3])
+		members = slices.DeleteFunc(members, func(name string) bool { return name == out.Name })
 	}
 	h.setMembers("vg_old", members...)
 	s.say("members of vg_old on %s: %v", h.Name, members)
+	if without && !s.down(h) {
+		s.start(h, s.all[3].Name)
+	}
 }
 
 func (s *sim) cutLink(a, b *Host) {

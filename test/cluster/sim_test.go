@@ -58,7 +58,7 @@ func TestSim(t *testing.T) {
 type schedule struct {
 	hosts  int
 	claims bool // always
-	tally *tally
+	tally  *tally
 }
 
 func (c schedule) count(what string) {
