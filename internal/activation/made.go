@@ -226,6 +226,9 @@ func (m *Manager) RemoveMade(ctx context.Context, w Work, name string) error {
 // remove removes a volume that the command holds exclusively, if it is still the one that may
 // go.
 func (m *Manager) remove(ctx context.Context, w Work, v model.Volume, may func(model.Volume) bool) error {
+	if err := m.unchangeable(v.VG); err != nil {
+		return err
+	}
 	leave, err := m.enterVG(ctx, v.VG)
 	if err != nil {
 		return err
