@@ -22,8 +22,8 @@ import (
 // docs/locks.md for what follows from that. The claim is the hold, until it is gone.
 // Answers are not kept.
 
-// claimPatience bounds one member's answer.
-const claimPatience = 5 * time.Second
+// claimPatience bounds one member's answer, which may have to wait for a connection.
+const claimPatience = 15 * time.Second
 
 // A host waits so long for the intent of a member that comes after it to be withdrawn.
 const (
