@@ -76,6 +76,9 @@ func (k volumeMove) planDestination(ctx context.Context, p *movePlan, src model.
 		return err
 	}
 	p.Dest = p.ToVG + "/" + p.Name
+	if _, _, err := k.Engine.ExtentSize(ctx, src.VG); err != nil {
+		return err // its tags could not be changed when it has moved
+	}
 	extent, free, err := k.Engine.ExtentSize(ctx, p.ToVG)
 	switch {
 	case err != nil:
