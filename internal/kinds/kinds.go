@@ -61,7 +61,7 @@ type Virt interface {
 	BlockCopy(ctx context.Context, uuid, target, device, format string, bandwidth int64) error
 	Pivot(ctx context.Context, uuid, target string) error
 	AbortBlockJob(ctx context.Context, uuid, target string) error
-	RedefineDisk(ctx context.Context, uuid, target, from, to string) error
+	RedefineDisk(ctx context.Context, uuid, target string, from, to virt.DiskSource) error
 }
 
 // Guests observes what runs here, without libvirt.
@@ -94,6 +94,7 @@ type Deps struct {
 	Resolver    *domain.Resolver
 	Images      Images
 	Peers       Peers
+	Locks       Locks
 	Host        string
 	// URI is libvirt's address of another host.
 	URI func(ctx context.Context, host string) (string, error)
@@ -105,7 +106,7 @@ func All(d Deps) map[string]command.Kind {
 	return map[string]command.Kind{
 		api.KindGuestMigrate: migrate{d},
 		api.KindVolumeCopy:   volumeCopy{d},
-		api.KindVolumeMove:   volumeMove{d},
+		api.KindVolumeMove:   volumeMove{moving{d}},
 	}
 }
 
