@@ -107,6 +107,7 @@ func All(d Deps) map[string]command.Kind {
 		api.KindGuestMigrate: migrate{d},
 		api.KindVolumeCopy:   volumeCopy{d},
 		api.KindVolumeMove:   volumeMove{moving{d}},
+		api.KindGuestMove:    guestMove{moving{d}},
 	}
 }
 

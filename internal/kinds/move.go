@@ -208,7 +208,7 @@ func (k moving) Start(ctx context.Context, c command.Command) error {
 	}
 	switch {
 	case p.Tier == api.TierTransfer:
-		return k.transfer(ctx, c, p)
+		return k.transferOf(ctx, c, p.Disks[0].Volume, p.ToHost)
 	case p.Tier == api.TierLightweight:
 		return nil // Finish does it all
 	case p.running():

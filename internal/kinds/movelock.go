@@ -64,10 +64,10 @@ func transferReason(lock api.Lock, to string) (string, error) {
 	return fmt.Sprintf("same volume group; only its lock goes from %s to %s", strings.Join(from, ", "), to), nil
 }
 
-func (k moving) transfer(ctx context.Context, c command.Command, p movePlan) error {
-	r, err := k.Locks.Transfer(ctx, api.TransferRequest{Volumes: []string{p.Disks[0].Volume}, To: p.ToHost}, fmt.Sprintf("command %s, %s", c.Key, c.Cause))
+func (k moving) transferOf(ctx context.Context, c command.Command, volume, to string) error {
+	r, err := k.Locks.Transfer(ctx, api.TransferRequest{Volumes: []string{volume}, To: to}, fmt.Sprintf("command %s, %s", c.Key, c.Cause))
 	if err == nil && len(r.Volumes) == 1 && r.Volumes[0].Error != nil {
-		err = r.Volumes[0].Error
+		return r.Volumes[0].Error
 	}
 	return err
 }

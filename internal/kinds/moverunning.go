@@ -276,14 +276,18 @@ func (k moving) settleDisks(ctx context.Context, c command.Command, p movePlan, 
 	var moved, notes []string
 	var failed []moveDisk
 	why := ""
-	for _, d := range disks {
-		if d.mirror {
-			wait, err := k.pivot(ctx, c, p, d)
-			if err != nil || wait != "" {
-				return notYet("%s", wait), err
-			}
-			d.disk = onDest
+	// All of them first: no lock of the guest is given back while it has a block job.
+	for i, d := range disks {
+		if !d.mirror {
+			continue
 		}
+		wait, err := k.pivot(ctx, c, p, d)
+		if err != nil || wait != "" {
+			return notYet("%s", wait), err
+		}
+		disks[i].disk = onDest
+	}
+	for _, d := range disks {
 		complete, reason, err := k.onDest(d, c.Key)
 		switch {
 		case err != nil:

@@ -130,7 +130,7 @@ func (r *rig) program(h *Host) func(context.Context, []string, io.Writer, io.Wri
 		uri := argv[len(argv)-1]
 		to, _, _ := strings.Cut(strings.TrimPrefix(uri, "qemu+ssh://"), "/")
 		dst := r.c.Hosts[to]
-		o := fakevirt.MigrateOptions{Persistent: slices.Contains(argv, "--persistent"), UndefineSource: slices.Contains(argv, "--undefinesource"), Step: r.step}
+		o := fakevirt.MigrateOptions{Persistent: slices.Contains(argv, "--persistent"), UndefineSource: slices.Contains(argv, "--undefinesource"), Offline: slices.Contains(argv, "--offline"), Step: r.step}
 		err := fmt.Errorf("no host %q in %q", to, uri)
 		if dst != nil {
 			err = fakevirt.Migrate(ctx, h.Virt, dst.Virt, nameOf(h, argv[len(argv)-2]), o)
