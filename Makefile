@@ -101,7 +101,7 @@ fakes: setup
 # the list of LVM commands that the fake SAN is held to. times: what it costs.
 .PHONY: e2e e2e-full
 e2e:
-	test/e2e/run.sh smoke migrate locks package reboot times
+	test/e2e/run.sh smoke migrate commands locks package reboot times
 e2e-full:
 	test/e2e/run.sh smoke migrate rows locks commands volumes package reboot times conformance
 

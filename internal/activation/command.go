@@ -88,14 +88,15 @@ func (m *Manager) Free(ctx context.Context, w Work, v model.Volume, role model.R
 	return nil
 }
 
-// Take holds a volume for a command and brings it to the role's mode. Again is no error.
+// Take holds a volume for a command and brings it to the role's mode. Another host that only
+// retains it is asked to let go. Again is no error.
 func (m *Manager) Take(ctx context.Context, w Work, name string, role model.Role) (model.Volume, error) {
 	ctx = w.context(ctx)
 	v, err := m.Lookup(ctx, name)
 	if err != nil {
 		return v, err
 	}
-	got, err := m.acquire(ctx, taker{owner: w.owner()}, v.VG, []model.Need{{Volume: v, Role: role}})
+	got, err := m.acquireAsking(ctx, taker{owner: w.owner()}, v.VG, []model.Need{{Volume: v, Role: role}})
 	if err != nil {
 		return v, err
 	}

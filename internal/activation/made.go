@@ -33,9 +33,9 @@ func (m *Manager) ExtentSize(ctx context.Context, vg string) (extent, free int64
 }
 
 // Create makes a volume for a command, active exclusively here and held by the command,
-// and tagged as incomplete. One that this command has made before is taken again; another
-// one of that name is refused.
-func (m *Manager) Create(ctx context.Context, w Work, name string, size int64) (model.Volume, error) {
+// and tagged as incomplete, and with tags. One that this command has made before is taken
+// again; another one of that name is refused.
+func (m *Manager) Create(ctx context.Context, w Work, name string, size int64, tags ...string) (model.Volume, error) {
 	if err := m.awaitReady(ctx); err != nil {
 		return model.Volume{}, err
 	}
@@ -47,13 +47,13 @@ func (m *Manager) Create(ctx context.Context, w Work, name string, size int64) (
 	if _, _, err := m.ExtentSize(ctx, vg); err != nil {
 		return model.Volume{}, err
 	}
-	if err := m.create(ctx, w, vg, lv, size); err != nil {
+	if err := m.create(ctx, w, vg, lv, size, tags); err != nil {
 		return model.Volume{}, err
 	}
 	return m.Take(ctx, w, name, model.RoleMirror)
 }
 
-func (m *Manager) create(ctx context.Context, w Work, vg, lv string, size int64) error {
+func (m *Manager) create(ctx context.Context, w Work, vg, lv string, size int64, tags []string) error {
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (m *Manager) create(ctx context.Context, w Work, vg, lv string, size int64)
 	}
 	name := vg + "/" + lv
 	if !found {
-		cmd := lvm.CreateCmd(name, size, model.TagCommand+w.Key, model.TagIncomplete+w.Key)
+		cmd := lvm.CreateCmd(name, size, append([]string{model.TagCommand + w.Key, model.TagIncomplete + w.Key}, tags...)...)
 		e, err := m.begin(ctx, "create", cmd, []model.Volume{{VG: vg, LV: lv}}, store.HoldChange{}, journalled)
 		if err != nil {
 			return err
@@ -103,6 +103,10 @@ func (m *Manager) createError(e *effect, name string) error {
 	}
 	if e.err == nil {
 		return api.NewError(api.KindInternal, fmt.Sprintf("LVM said that %s is made, but it is not there; see 'virtlvm command %d'", name, e.id))
+	}
+	vg, _, _ := strings.Cut(name, "/")
+	if strings.Contains(string(e.res.Stderr), "xtend sanlock LV") {
+		return api.NewError(api.KindLocking, fmt.Sprintf("%s: the volume group's leases fill their area (%s/lvmlock), and LVM could not extend it: free some space in %s, or remove volumes (%v)", name, vg, vg, e.err))
 	}
 	return api.NewError(kindOf(e.err), fmt.Sprintf("%s: %v", name, e.err))
 }

@@ -48,6 +48,11 @@ func (m *Manager) Deactivate(ctx context.Context, req api.VolumeRequest, by stri
 		if err := m.deactivatable(ctx, v); err != nil {
 			return "", err
 		}
+		if v.HasTag(model.TagShared) {
+			if err := m.NoChildInUse(ctx, v); err != nil {
+				return "", err
+			}
+		}
 		m.end(ctx, func(h model.Hold) bool { return h.Volume == v.ID && idle(h) })
 		m.ensureVG(ctx, v.VG)
 		now, err := m.look(ctx)

@@ -1,6 +1,8 @@
 package activation
 
 import (
+	"context"
+
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
 )
@@ -12,16 +14,34 @@ func (m *Manager) retain(h model.Hold, change *store.HoldChange) bool {
 	if !m.Settings().Retain || m.goingDown || h.Phase != model.PhaseHeld || h.Role != model.RoleWritable || h.Mode != model.ModeEX || !h.Attempt.Seen {
 		return false
 	}
+	m.keepForNobody(h, change)
+	m.Log.Info("retained a volume of a guest that has ended", "guest", h.Guest, "volume", h.Name)
+	return true
+}
+
+// keepForNobody must be called with m.mu held.
+func (m *Manager) keepForNobody(h model.Hold, change *store.HoldChange) {
 	kept := model.Hold{
 		Owner: model.OwnerRetained, Guest: h.Guest, Volume: h.Volume, LockLV: h.LockLV, Name: h.Name,
-		Role: h.Role, Mode: h.Mode, Phase: model.PhaseHeld, BootID: m.BootID, Since: m.Now().UnixMilli(),
+		Role: model.RoleWritable, Mode: h.Mode, Phase: model.PhaseHeld, BootID: m.BootID, Since: m.Now().UnixMilli(),
 	}
 	delete(m.holds, holdKey{h.Owner, h.Volume})
 	m.holds[holdKey{kept.Owner, kept.Volume}] = kept
 	change.Delete = append(change.Delete, h)
 	change.Put = append(change.Put, kept)
-	m.Log.Info("retained a volume of a guest that has ended", "guest", h.Guest, "volume", h.Name)
-	return true
+}
+
+// LeaveHere turns a command's hold on a volume into one for nobody: it stays exclusive on
+// this host until a guest here or another host needs it. Again is no error.
+func (m *Manager) LeaveHere(ctx context.Context, w Work, v model.Volume) {
+	m.mu.Lock()
+	var change store.HoldChange
+	h, ok := m.holds[holdKey{w.owner(), v.ID}]
+	if ok && h.Phase == model.PhaseHeld && h.Mode == model.ModeEX && !m.goingDown {
+		m.keepForNobody(h, &change)
+	}
+	m.mu.Unlock()
+	m.persist(ctx, change)
 }
 
 // settleRetained drops the holds for nobody of volumes that somebody needs, or that

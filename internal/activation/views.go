@@ -115,7 +115,7 @@ func (m *Manager) Volumes(ctx context.Context, vg string) ([]api.Volume, error) 
 		}
 		all = append(all, vols...)
 	}
-	return all, nil
+	return link(all), nil
 }
 
 func (m *Manager) scopedVGs(ctx context.Context, only string) ([]string, error) {
@@ -167,6 +167,7 @@ func (m *Manager) volumesOf(ctx context.Context, vg string) ([]api.Volume, error
 		view := api.Volume{
 			Name: v.Name(), UUID: v.ID.LV, Type: v.SegType, Size: v.Size, Wanted: string(model.ModeOff), Actual: a.String(),
 			Open: open[v.ID.DMUUID()] > 0, Holders: []api.Holder{}, Known: "lease", Guests: []string{},
+			Tags: v.Tags, Format: v.Format(), Backing: backingOf(v),
 		}
 		held, known := holders[v.LockLV]
 		if !known {

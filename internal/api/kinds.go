@@ -18,8 +18,8 @@ type MigrateArgs struct {
 	Persistent     bool   `json:"persistent,omitempty"`      // define it there as well
 	UndefineSource bool   `json:"undefine_source,omitempty"` // and no longer here
 	Offline        bool   `json:"offline,omitempty"`
-	AutoConverge   bool   `json:"auto_converge,omitempty"`   // slow the guest down where it outruns the copy
-	Bandwidth      int64  `json:"bandwidth,omitempty"`       // MiB/s; 0: no limit
+	AutoConverge   bool   `json:"auto_converge,omitempty"` // slow the guest down where it outruns the copy
+	Bandwidth      int64  `json:"bandwidth,omitempty"`     // MiB/s; 0: no limit
 }
 
 // CopyArgs are those of volume.copy: the content of one volume goes to another, while no

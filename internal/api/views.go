@@ -80,6 +80,13 @@ type Volume struct {
 	Known   string   `json:"known"` // how holders are known: "lease", "unknown"
 	Guests  []string `json:"guests"`
 	Note    string   `json:"note,omitempty"` // something an administrator should know
+
+	Tags   []string `json:"tags,omitempty"`   // LVM's
+	Format string   `json:"format,omitempty"` // as it is tagged: "qcow2"; else empty
+	// Backing is the volume below the image on it, "vg/lv", or its uuid where that is in no
+	// volume group that was looked at; Children are those that have this one below them.
+	Backing  string   `json:"backing,omitempty"`
+	Children []string `json:"children,omitempty"`
 }
 
 // Holder is a host that holds a volume's lock.

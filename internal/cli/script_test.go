@@ -169,6 +169,8 @@ func answerOf(route string) any {
 		return &api.Status{}
 	case api.RouteVolumes:
 		return &[]api.Volume{}
+	case api.RouteVolume:
+		return &api.Volume{}
 	case api.RouteGuests:
 		return &[]api.Guest{}
 	case api.RouteHandoff:

@@ -87,7 +87,7 @@ func (p *program) status(s api.Status) error {
 		}
 	}
 	if len(s.Events) > 0 {
-		p.printf("\nEVENTS (noticed, not done by virtlvm)\n")
+		p.printf("\nNOTICED (done by others, not by virtlvm)\n")
 		for _, e := range s.Events {
 			p.printf("- %s %s\n", stamp(e.At), line(e.Text))
 		}

@@ -76,6 +76,11 @@ func (c *Client) Volumes(ctx context.Context, vg string) ([]api.Volume, error) {
 	return get[[]api.Volume](ctx, c, api.RouteVolumes, query)
 }
 
+// Volume is one volume, "vg/lv", with what is above and below it.
+func (c *Client) Volume(ctx context.Context, name string) (api.Volume, error) {
+	return get[api.Volume](ctx, c, api.RouteVolume, url.Values{"volume": {name}})
+}
+
 // Guests lists the guests that run or have holds here.
 func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 	return get[[]api.Guest](ctx, c, api.RouteGuests, nil)

@@ -59,6 +59,7 @@ func TestRequests(t *testing.T) {
 		{"status", func(ctx context.Context, c *Client) (any, error) { return c.Status(ctx) }, 200, api.Status{Host: "kvm-a"}, call{"GET", "/v1/status", ""}},
 		{"volumes", func(ctx context.Context, c *Client) (any, error) { return c.Volumes(ctx, "") }, 200, []api.Volume{{Name: "vg/a"}}, call{"GET", "/v1/volumes", ""}},
 		{"volumes of a group", func(ctx context.Context, c *Client) (any, error) { return c.Volumes(ctx, "v+g&x=1") }, 200, []api.Volume{}, call{"GET", "/v1/volumes?vg=v%2Bg%26x%3D1", ""}},
+		{"volume", func(ctx context.Context, c *Client) (any, error) { return c.Volume(ctx, "vg/a") }, 200, api.Volume{Name: "vg/a"}, call{"GET", "/v1/volumes/show?volume=vg%2Fa", ""}},
 		{"guests", func(ctx context.Context, c *Client) (any, error) { return c.Guests(ctx) }, 200, []api.Guest{{Name: "vm1"}}, call{"GET", "/v1/guests", ""}},
 		{"commands", func(ctx context.Context, c *Client) (any, error) { return c.Commands(ctx, api.CommandFilter{}) }, 200, []api.Command{{ID: 1}}, call{"GET", "/v1/commands", ""}},
 		{"commands before", func(ctx context.Context, c *Client) (any, error) {

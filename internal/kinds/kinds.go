@@ -1,5 +1,5 @@
-// Package kinds has the kinds of long-running commands: a guest migrates, a volume is
-// copied, a disk of a running guest moves to another volume group. Their work goes on
+// Package kinds has the kinds of commands that go on by themselves: a guest migrates, a
+// volume is made or copied, a disk of a running guest moves to another volume group. Their work goes on
 // outside of the daemon - virsh and qemu-img in units, a copy in libvirt itself - and what
 // became of it is judged by what is there: where the guest runs, which volume its disk is
 // on, an exit record, tags. Nothing that a process remembers is needed.
@@ -38,7 +38,8 @@ type Engine interface {
 	Take(ctx context.Context, w activation.Work, name string, role model.Role) (model.Volume, error)
 	GiveBack(ctx context.Context, key string) error
 	ExtentSize(ctx context.Context, vg string) (extent, free int64, err error)
-	Create(ctx context.Context, w activation.Work, name string, size int64) (model.Volume, error)
+	Create(ctx context.Context, w activation.Work, name string, size int64, tags ...string) (model.Volume, error)
+	LeaveHere(ctx context.Context, w activation.Work, v model.Volume)
 	Retag(ctx context.Context, w activation.Work, v model.Volume, add, del []string) error
 	RemoveMade(ctx context.Context, w activation.Work, name string) error
 	Settle(ctx context.Context, uuid string) error
@@ -80,6 +81,8 @@ type Images interface {
 	Inspect(context.Context, domain.Source) (domain.Header, error)
 	// Format makes an empty image on a device.
 	Format(ctx context.Context, device, format string, size int64) error
+	// Overlay makes an empty qcow2 image on a device, above another image.
+	Overlay(ctx context.Context, device string, size int64, backing, format string) error
 	// Measure is the room that an image of a format and a virtual size may take at most.
 	Measure(ctx context.Context, format string, size int64) (int64, error)
 }
@@ -108,6 +111,7 @@ func All(d Deps) map[string]command.Kind {
 		api.KindVolumeCopy:   volumeCopy{d},
 		api.KindVolumeMove:   volumeMove{moving{d}},
 		api.KindGuestMove:    guestMove{moving{d}},
+		api.KindVolumeCreate: volumeCreate{d},
 	}
 }
 

@@ -48,6 +48,8 @@ type moveDisk struct {
 	// Formats of the images: "raw", "qcow2".
 	Format   string `json:"format"`
 	ToFormat string `json:"to_format"`
+	// Tags that the new volume gets.
+	Tags []string `json:"tags,omitempty"`
 }
 
 type diskUser struct {

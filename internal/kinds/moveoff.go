@@ -47,7 +47,7 @@ func (k moving) startOff(ctx context.Context, c command.Command, p movePlan) err
 		if err != nil {
 			return err
 		}
-		dst, err := k.Engine.Create(ctx, w, d.Dest, size)
+		dst, err := k.Engine.Create(ctx, w, d.Dest, size, d.Tags...)
 		if err != nil {
 			return err
 		}

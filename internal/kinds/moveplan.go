@@ -22,8 +22,22 @@ func (k moving) planFull(ctx context.Context, p *movePlan, d *moveDisk, src mode
 	if err := k.planDestination(ctx, d, src, toVG, name); err != nil {
 		return err
 	}
+	d.Tags = newTags(*d, src)
 	p.Disks = append(p.Disks, *d)
 	return nil
+}
+
+// newTags say what will be on the new volume: an image that is not converted keeps what is
+// below it.
+func newTags(d moveDisk, src model.Volume) []string {
+	if d.ToFormat == formatRaw {
+		return nil
+	}
+	tags := []string{model.TagFormat + d.ToFormat}
+	if below, found := src.HasTagOf(model.TagBacking); found && d.Format == d.ToFormat {
+		tags = append(tags, model.TagBacking+below)
+	}
+	return tags
 }
 
 // planUsers finds the guest that runs with the volume, or those that are defined here with
@@ -95,6 +109,9 @@ func (k moving) planDefined(d *moveDisk, src model.Volume) error {
 			}
 		}
 	}
+	if d.Format == "" {
+		d.Format = src.Format()
+	}
 	return checkFormat(&d.Format, formatRaw)
 }
 
@@ -159,8 +176,7 @@ func (k moving) planDestination(ctx context.Context, d *moveDisk, src model.Volu
 // raw copy of an image may need less.
 func (k moving) destRoom(ctx context.Context, d moveDisk, extent int64) (int64, error) {
 	if d.Format == formatRaw && d.ToFormat == formatQcow2 {
-		need, err := k.Images.Measure(ctx, formatQcow2, d.Size)
-		return roundUp(need, extent), err
+		return k.room(ctx, formatQcow2, d.Size, extent)
 	}
 	return roundUp(d.Size, extent), nil
 }

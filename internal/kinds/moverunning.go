@@ -25,7 +25,7 @@ func (k moving) startRunning(ctx context.Context, c command.Command, p movePlan)
 		if err != nil {
 			return err
 		}
-		dst, err := k.Engine.Create(ctx, p.work(c.Key), d.Dest, size)
+		dst, err := k.Engine.Create(ctx, p.work(c.Key), d.Dest, size, d.Tags...)
 		if err != nil {
 			return err
 		}
@@ -67,9 +67,7 @@ func (k moving) newSize(ctx context.Context, d moveDisk, virtual int64) (int64, 
 		return 0, err
 	case d.Format == d.ToFormat:
 	case d.ToFormat == formatQcow2:
-		if size, err = k.Images.Measure(ctx, formatQcow2, virtual); err != nil {
-			return 0, err
-		}
+		return k.room(ctx, formatQcow2, virtual, extent)
 	case extent <= 0 || virtual%extent != 0:
 		return 0, badRequest("the disk on %s has %d bytes, which is no multiple of the extents of %s (%d bytes): as a raw volume it would change its size; extend it first", d.Volume, virtual, vgOf(d.Dest), extent)
 	default:

@@ -84,6 +84,16 @@ func (q QemuImg) Format(ctx context.Context, device, format string, size int64) 
 	return nil
 }
 
+// Overlay implements Images. qemu-img opens the images below and so sees to it that they are
+// what they are said to be; all of them must be active.
+func (q QemuImg) Overlay(ctx context.Context, device string, size int64, backing, format string) error {
+	argv := []string{"create", "-q", "-f", formatQcow2, "-F", format, "-b", backing, device, strconv.FormatInt(size, 10)}
+	if _, err := q.Runner.Run(ctx, run.Cmd{Name: "qemu-img", Args: argv}); err != nil {
+		return api.NewError(api.KindInternal, fmt.Sprintf("cannot make an image on %s above %s: %v", device, backing, err))
+	}
+	return nil
+}
+
 // Measure implements Images.
 func (q QemuImg) Measure(ctx context.Context, format string, size int64) (int64, error) {
 	res, err := q.Runner.Run(ctx, run.Cmd{Name: "qemu-img", Args: []string{"measure", "--output=json", "-O", format, "--size", strconv.FormatInt(size, 10)}})

@@ -10,11 +10,11 @@ import (
 
 // CreateCmd is the lvcreate that makes a plain volume "vg/lv" of size bytes, a multiple of
 // the VG's extent size, with tags, active exclusively on this host and never activated by
-// a boot. What an earlier volume has left at its beginning is wiped, and -y answers the
-// question whether it may be.
+// a boot. Its beginning is zeroed and what an earlier volume has left there is wiped, whatever
+// lvm.conf says; -y answers the question whether it may be.
 func CreateCmd(name string, size int64, tags ...string) run.Cmd {
 	vg, lv, err := SplitName(name)
-	args := []string{"-y", "-aey", "--setautoactivation", "n", "-L", strconv.FormatInt(size, 10) + "b", "-n", lv}
+	args := []string{"-y", "-aey", "-Zy", "-Wy", "--setautoactivation", "n", "-L", strconv.FormatInt(size, 10) + "b", "-n", lv}
 	for _, tag := range tags {
 		args = append(args, "--addtag", tag)
 	}

@@ -10,7 +10,7 @@ import (
 func TestVolumeCommands(t *testing.T) {
 	cmd := CreateCmd("vg_san/vm1", 8<<20, "a=1", "b")
 	require.NoError(t, cmd.Err)
-	assert.Equal(t, []string{"lvcreate", "-y", "-aey", "--setautoactivation", "n", "-L", "8388608b", "-n", "vm1", "--addtag", "a=1", "--addtag", "b", "vg_san"}, cmd.Argv())
+	assert.Equal(t, []string{"lvcreate", "-y", "-aey", "-Zy", "-Wy", "--setautoactivation", "n", "-L", "8388608b", "-n", "vm1", "--addtag", "a=1", "--addtag", "b", "vg_san"}, cmd.Argv())
 	require.NoError(t, RemoveCmd("vg/lv").Err)
 	assert.Equal(t, []string{"lvremove", "-y", "vg/lv"}, RemoveCmd("vg/lv").Argv())
 	assert.Equal(t, []string{"lvchange", "--addtag", "a", "--deltag", "b", "vg/lv"}, TagCmd("vg/lv", []string{"a"}, []string{"b"}).Argv())

@@ -29,6 +29,10 @@ func (s *Server) volumes(r *http.Request) (any, error) {
 	return s.Engine.Volumes(r.Context(), r.URL.Query().Get("vg"))
 }
 
+func (s *Server) volume(r *http.Request) (any, error) {
+	return s.Engine.ShowVolume(r.Context(), r.URL.Query().Get("volume"))
+}
+
 func (s *Server) guests(r *http.Request) (any, error) { return s.Engine.ListGuests(r.Context()) }
 
 func (s *Server) handoff(r *http.Request) (any, error) {

@@ -22,6 +22,7 @@ type Engine interface {
 	Hook(context.Context, api.HookCall) api.HookVerdict
 	Status(context.Context) api.Status
 	Volumes(ctx context.Context, vg string) ([]api.Volume, error)
+	ShowVolume(ctx context.Context, name string) (api.Volume, error)
 	ListGuests(context.Context) ([]api.Guest, error)
 	Handoff(ctx context.Context, guest string) (api.GuestHandoff, error)
 	Activate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
@@ -106,6 +107,7 @@ func New(o Options) *Server {
 		{"GET " + api.RouteVersion, AccessAny, s.version},
 		{"GET " + api.RouteStatus, AccessRead, s.status},
 		{"GET " + api.RouteVolumes, AccessRead, s.volumes},
+		{"GET " + api.RouteVolume, AccessRead, s.volume},
 		{"GET " + api.RouteGuests, AccessRead, s.guests},
 		{"GET " + api.RouteHandoff, AccessRead, s.handoff},
 		{"GET " + api.RouteCommands, AccessRead, s.commands},

@@ -39,6 +39,10 @@ func (f *fakeEngine) Status(context.Context) api.Status { return api.Status{Host
 func (f *fakeEngine) Volumes(_ context.Context, vg string) ([]api.Volume, error) {
 	return nil, api.NewError(api.KindOutOfScope, "not ours: "+vg)
 }
+
+func (*fakeEngine) ShowVolume(_ context.Context, name string) (api.Volume, error) {
+	return api.Volume{Name: name}, nil
+}
 func (f *fakeEngine) ListGuests(context.Context) ([]api.Guest, error) { return []api.Guest{}, nil }
 func (*fakeEngine) Handoff(_ context.Context, guest string) (api.GuestHandoff, error) {
 	return api.GuestHandoff{Guest: guest, Migrations: []api.Migration{}}, nil
@@ -117,6 +121,7 @@ func TestRoutes(t *testing.T) {
 	}{
 		{"GET", "/v1/version", "", 200, `"version":"1.2.3"`},
 		{"GET", "/v1/status", "", 200, `"waiting":2`},
+		{"GET", "/v1/volumes/show?volume=vg/lv", "", 200, `"name":"vg/lv"`},
 		{"GET", "/v1/volumes?vg=vg0", "", 404, `"kind":"out_of_scope","message":"not ours: vg0"`},
 		{"GET", "/v1/guests", "", 200, `[]`},
 		{"GET", "/v1/handoff?guest=a%20b", "", 200, `{"guest":"a b"`},

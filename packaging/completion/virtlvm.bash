@@ -58,6 +58,10 @@ _virtlvm() {
 		'guest/migrate --bandwidth' | 'guest/migrate --uri' | 'guest/migrate --deadline' | 'guest/migrate --on-disconnect') value=$word ;;
 		'guest handoff') path='guest/handoff' ;;
 		' volume') path='volume' ;;
+		'volume list') path='volume/list' ;;
+		'volume show') path='volume/show' ;;
+		'volume create') path='volume/create' ;;
+		'volume/create --size' | 'volume/create --format' | 'volume/create --backing' | 'volume/create --backing-format' | 'volume/create --deadline' | 'volume/create --on-disconnect') value=$word ;;
 		'volume copy') path='volume/copy' ;;
 		'volume/copy --format' | 'volume/copy --to-format' | 'volume/copy --bandwidth' | 'volume/copy --deadline' | 'volume/copy --on-disconnect') value=$word ;;
 		'volume move') path='volume/move' ;;
@@ -112,6 +116,7 @@ _virtlvm() {
 		case $path in
 		check) candidates+=' --cluster --quiet --fix --yes' ;;
 		guest/migrate) candidates+=' --persistent --undefine-source --auto-converge --bandwidth --uri --deadline --on-disconnect --detach' ;;
+		volume/create) candidates+=' --size --format --backing --backing-format --deadline --on-disconnect --detach' ;;
 		volume/copy) candidates+=' --format --to-format --overwrite --shared --bandwidth --deadline --on-disconnect --detach' ;;
 		volume/move) candidates+=' --to-vg --name --bandwidth --deadline --on-disconnect --detach' ;;
 		locks) candidates+=' --cluster --stale' ;;
@@ -133,8 +138,11 @@ _virtlvm() {
 		'guest/migrate 0') kind='guest' ;;
 		'guest/handoff 0') kind='guest' ;;
 		'guest 0') candidates='migrate handoff' ;;
+		'volume/list 0') kind='group' ;;
+		'volume/show 0') kind='volume' ;;
+		'volume/create 0') kind='volume' ;;
 		'volume/move 0') kind='volume' ;;
-		'volume 0') candidates='copy move' ;;
+		'volume 0') candidates='list show create copy move' ;;
 		'locks 0') kind='group' ;;
 		'lock/show 0') kind='volume' ;;
 		'lock/transfer 0') kind='volume' ;;

@@ -381,8 +381,12 @@ func (m mortalEngine) GiveBack(ctx context.Context, key string) error {
 	return guardedErr(m.k, "GiveBack", func() error { return m.Manager.GiveBack(ctx, key) })
 }
 
-func (m mortalEngine) Create(ctx context.Context, w activation.Work, name string, size int64) (model.Volume, error) {
-	return guarded(m.k, "Create", func() (model.Volume, error) { return m.Manager.Create(ctx, w, name, size) })
+func (m mortalEngine) Create(ctx context.Context, w activation.Work, name string, size int64, tags ...string) (model.Volume, error) {
+	return guarded(m.k, "Create", func() (model.Volume, error) { return m.Manager.Create(ctx, w, name, size, tags...) })
+}
+
+func (m mortalEngine) LeaveHere(ctx context.Context, w activation.Work, v model.Volume) {
+	_ = guardedErr(m.k, "LeaveHere", func() error { m.Manager.LeaveHere(ctx, w, v); return nil })
 }
 
 func (m mortalEngine) Retag(ctx context.Context, w activation.Work, v model.Volume, add, del []string) error {

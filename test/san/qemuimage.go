@@ -123,7 +123,8 @@ func (c *call) qemuError(err error) int {
 	return 1
 }
 
-// qemuCreate is `qemu-img create -f FORMAT FILE SIZE`.
+// qemuCreate is `qemu-img create -f qcow2 [-b BACKING -F FORMAT] FILE SIZE`, which opens all
+// that is below.
 func (c *call) qemuCreate(args []string) int {
 	o, err := parse(args, "quiet/q f/f= o/o= b/b= F/F=")
 	if err != nil || len(o.rest) != 2 || o.last("f") != "qcow2" {
@@ -135,7 +136,12 @@ func (c *call) qemuCreate(args []string) int {
 		return c.qemuError(err)
 	}
 	defer im.done()
-	if _, err := im.WriteAt(Qcow2Image(size, "", ""), 0); err != nil {
+	if o.has("b") {
+		if _, err := c.chain(o.last("b"), o.last("F"), true); err != nil {
+			return c.qemuError(err)
+		}
+	}
+	if _, err := im.WriteAt(Qcow2Image(size, o.last("b"), o.last("F")), 0); err != nil {
 		return c.broken(err)
 	}
 	return exitOK

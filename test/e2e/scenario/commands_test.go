@@ -20,9 +20,11 @@ import (
 func TestCommands(t *testing.T) {
 	run(t,
 		scenario{"migrate_connection_lost", func(e *env) { e.migrates(e.connectionLost) }, true},
+		scenario{"migrate_link_down", func(e *env) { e.migrates(e.linkFlaps) }, true},
 		scenario{"migrate_daemon_killed", func(e *env) { e.migrates(e.daemonDies) }, true},
 		scenario{"migrate_daemon_restarted", func(e *env) { e.migrates(e.daemonRestarted) }, true},
 		scenario{"copy_connection_lost", func(e *env) { e.copies(e.connectionLost) }, true},
+		scenario{"copy_link_down", func(e *env) { e.copies(e.linkDown) }, true},
 		scenario{"copy_daemon_killed", func(e *env) { e.copies(e.daemonDies) }, true},
 		scenario{"copy_daemon_restarted", func(e *env) { e.copies(e.daemonRestarted) }, true},
 	)
@@ -43,6 +45,22 @@ func (e *env) connectionLost(work func()) bool {
 	for _, h := range e.hosts {
 		e.must(h, "mv /usr/bin/ssh /usr/bin/ssh.away; pkill -f '[v]irtlvm relay' || true")
 	}
+	work()
+	return false
+}
+
+// linkDown: the work ends while A's link is down.
+func (e *env) linkDown(work func()) bool {
+	defer e.must(e.a, "ip link set eth1 up")
+	e.must(e.a, "ip link set eth1 down")
+	work()
+	return false
+}
+
+// linkFlaps: A's link is down for a while, shorter than what libvirt bears: memory moves on
+// when it is back.
+func (e *env) linkFlaps(work func()) bool {
+	e.must(e.a, "trap 'ip link set eth1 up' EXIT; ip link set eth1 down; sleep 12")
 	work()
 	return false
 }
