@@ -35,9 +35,9 @@ func (r *rig) catchUp(s command.Sight) {
 }
 
 // moved: vm1 runs from vg_two/vm1 and will start from there, its old volume is off.
-func (r *rig) moved() {
+func (r *rig) moved(tags ...string) {
 	r.t.Helper()
-	require.Equal(r.t, []string{"virtlvm.command=kvm-a-7"}, r.tags("vg_two/vm1"))
+	require.Equal(r.t, append([]string{"virtlvm.command=kvm-a-7"}, tags...), r.tags("vg_two/vm1"))
 	require.Equal(r.t, []string{"virtlvm.superseded"}, r.tags("vg_san/vm1"))
 	require.Equal(r.t, "/dev/vg_two/vm1", r.definedAt())
 	require.Equal(r.t, "ex", r.state(r.a, "vg_two/vm1"))
@@ -273,7 +273,7 @@ func TestVolumeMoveQcow2(t *testing.T) {
 		r.catchUp(s)
 	}
 	assert.Equal(t, command.Done, w.end().Outcome)
-	r.moved()
+	r.moved("virtlvm.format=qcow2")
 }
 
 func TestVolumeMoveRefuses(t *testing.T) {
