@@ -353,9 +353,9 @@ func (m *Manager) GuestState(ctx context.Context, peer string, q api.GuestQuery)
 		if q.UUID == "" {
 			q.UUID = uuid
 		}
-		a, err := m.guestState(q)
+		a := m.guestState(q)
 		a.Defined = defined
-		return a, err
+		return a, nil
 	})
 }
 
@@ -373,10 +373,10 @@ func (m *Manager) defined(q api.GuestQuery) (uuid string, found bool) {
 	return "", false
 }
 
-func (m *Manager) guestState(q api.GuestQuery) (api.GuestAnswer, error) {
+func (m *Manager) guestState(q api.GuestQuery) api.GuestAnswer {
 	snap, err := m.Guests.Observe()
 	if err != nil {
-		return api.GuestAnswer{Present: true, State: "unknown"}, nil //nolint:nilerr // unknown is the answer
+		return api.GuestAnswer{Present: true, State: "unknown"}
 	}
 	for uuid, g := range snap.ByUUID {
 		if q.UUID == "" && q.Name != "" && g.Name == q.Name {
@@ -384,18 +384,18 @@ func (m *Manager) guestState(q api.GuestQuery) (api.GuestAnswer, error) {
 		}
 	}
 	if q.UUID == "" && snap.Liveness("", q.Name) != guests.Unknown { // a name that no guest has here
-		return api.GuestAnswer{State: "gone"}, nil
+		return api.GuestAnswer{State: "gone"}
 	}
 	switch snap.Liveness(q.UUID, "") {
 	case guests.Gone:
-		return api.GuestAnswer{State: "gone"}, nil
+		return api.GuestAnswer{State: "gone"}
 	case guests.Alive:
 		if g, ok := snap.ByUUID[q.UUID]; ok {
-			return api.GuestAnswer{Present: true, State: g.State, Runs: g.State == "running" && g.Job.Async != jobIn}, nil
+			return api.GuestAnswer{Present: true, State: g.State, Runs: g.State == "running" && g.Job.Async != jobIn}
 		}
 	case guests.Unknown:
 	}
-	return api.GuestAnswer{Present: true, State: "unknown"}, nil
+	return api.GuestAnswer{Present: true, State: "unknown"}
 }
 
 // Notice takes a peer's hint: look.

@@ -111,7 +111,7 @@ func (k migrate) finishOffline(ctx context.Context, c command.Command, p migrate
 			}
 			continue
 		}
-		err = moving{k.Deps}.transferOf(ctx, c, volume, p.To)
+		err = moving(k).transferOf(ctx, c, volume, p.To)
 		switch {
 		case err == nil:
 			moved = append(moved, volume)

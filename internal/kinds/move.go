@@ -120,7 +120,7 @@ func (k volumeMove) Plan(ctx context.Context, args json.RawMessage) (command.Pla
 	case api.TierTransfer:
 		return k.planTransfer(ctx, p, src)
 	case api.TierLightweight:
-		return k.planLightweight(ctx, p, src)
+		return k.planLightweight(p, src)
 	}
 	d := moveDisk{Volume: src.Name(), SourceID: src.ID, Size: src.Size, Format: a.FromFormat, ToFormat: a.Format}
 	name := a.Name

@@ -116,7 +116,7 @@ func (k moving) poolVG(pool string) (string, error) {
 
 // planLightweight: the guests that have the volume name it by another storage pool from now
 // on; with ToHost its lock moves as well.
-func (k moving) planLightweight(ctx context.Context, p movePlan, src model.Volume) (command.Plan, error) {
+func (k moving) planLightweight(p movePlan, src model.Volume) (command.Plan, error) {
 	if p.ToHost != "" {
 		return command.Plan{}, badRequest("name a storage pool or a host to move to, one after the other: a guest's definition is on one host")
 	}

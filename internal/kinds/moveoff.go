@@ -39,7 +39,7 @@ func (k moving) startOff(ctx context.Context, c command.Command, p movePlan) err
 			return inUse("%s is another volume now, or of another size, than when it was asked for", d.Volume)
 		}
 		plan := p.copyOf(d)
-		virtual, _, err := volumeCopy{k.Deps}.sizes(ctx, plan, src)
+		virtual, _, err := volumeCopy(k).sizes(ctx, plan, src)
 		if err != nil {
 			return err
 		}

@@ -2,9 +2,11 @@ package virt
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"regexp"
+	"slices"
 )
 
 // DiskSource is where a disk lies: on a block device, or on a volume of a storage pool.
@@ -81,6 +83,12 @@ func (e *diskElement) begin(path []string, t xml.StartElement, s span) {
 	}
 }
 
+// tagEdit changes a start tag.
+type tagEdit struct {
+	span
+	change func([]byte) ([]byte, error)
+}
+
 // splice makes the element from its bytes, with other attributes in some of its tags.
 func (e *diskElement) splice(doc []byte, end int64, to DiskSource) ([]byte, error) {
 	kind, place := "block", "dev="+quoted(to.Path)
@@ -96,10 +104,7 @@ func (e *diskElement) splice(doc []byte, end int64, to DiskSource) ([]byte, erro
 		}
 		return err
 	}
-	edits := []struct {
-		span
-		change func([]byte) ([]byte, error)
-	}{
+	edits := []tagEdit{
 		{e.disk, func(tag []byte) ([]byte, error) { return setAttribute(tag, "type", "type="+quoted(kind)) }},
 		{e.driver, func(tag []byte) ([]byte, error) { return setAttribute(tag, "type", "type="+quoted(to.Format)) }},
 		{e.source, func(tag []byte) ([]byte, error) {
@@ -115,20 +120,14 @@ func (e *diskElement) splice(doc []byte, end int64, to DiskSource) ([]byte, erro
 		return nil, fmt.Errorf("its <driver> with the format is missing")
 	}
 	// The last tag of the document first: the offsets of the others stay.
-	for range edits {
-		last := -1
-		for i, each := range edits {
-			if each.change != nil && (last < 0 || each.begin > edits[last].begin) {
-				last = i
-			}
+	slices.SortFunc(edits, func(a, b tagEdit) int { return cmp.Compare(b.begin, a.begin) })
+	for _, each := range edits {
+		if each.change == nil {
+			continue
 		}
-		if last < 0 {
-			break
-		}
-		if err := edit(edits[last].span, edits[last].change); err != nil {
+		if err := edit(each.span, each.change); err != nil {
 			return nil, err
 		}
-		edits[last].change = nil
 	}
 	return out, nil
 }
