@@ -207,13 +207,16 @@ func (m *Manager) RemoveMade(ctx context.Context, w Work, name string) error {
 	if v, err = m.Take(ctx, w, name, model.RoleMirror); err != nil {
 		return err
 	}
-	if err := m.remove(context.WithoutCancel(ctx), w, v); err != nil {
+	if err := m.remove(context.WithoutCancel(ctx), w, v, func(v model.Volume) bool { return madeBy(v, w.Key) }); err != nil {
 		return err
 	}
+	m.Log.Info("removed a volume that a command had half made", "volume", v.Name(), "command", w.Key)
 	return m.GiveBack(ctx, w.Key)
 }
 
-func (m *Manager) remove(ctx context.Context, w Work, v model.Volume) error {
+// remove removes a volume that the command holds exclusively, if it is still the one that may
+// go.
+func (m *Manager) remove(ctx context.Context, w Work, v model.Volume, may func(model.Volume) bool) error {
 	leave, err := m.enterVG(ctx, v.VG)
 	if err != nil {
 		return err
@@ -223,12 +226,12 @@ func (m *Manager) remove(ctx context.Context, w Work, v model.Volume) error {
 	if err != nil || !found {
 		return err
 	}
-	if now.ID != v.ID || !madeBy(now, w.Key) {
+	if now.ID != v.ID || !may(now) {
 		return api.NewError(api.KindInUse, fmt.Sprintf("%s has changed meanwhile and is left alone", v.Name()))
 	}
 	for _, h := range m.HoldsOf(v.ID) {
 		if h.Owner != w.owner() {
-			return api.NewError(api.KindInUse, fmt.Sprintf("%s is half made, and %s holds it on this host; it is left alone", v.Name(), h.Subject()))
+			return api.NewError(api.KindInUse, fmt.Sprintf("%s is held on this host by %s as well; it is left alone", v.Name(), h.Subject()))
 		}
 	}
 	if err := m.mustBeClosed(ctx, v); err != nil {
@@ -249,6 +252,5 @@ func (m *Manager) remove(ctx context.Context, w Work, v model.Volume) error {
 	if err != nil {
 		return api.NewError(kindOf(err), fmt.Sprintf("cannot remove %s: %v", v.Name(), err))
 	}
-	m.Log.Info("removed a volume that a command had half made", "volume", v.Name(), "command", w.Key)
 	return nil
 }

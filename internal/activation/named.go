@@ -13,10 +13,20 @@ import (
 // unnamed is nil if no guest that is defined on this host or on another live one names the
 // volume, or says which does. Not knowing is an error as well.
 func (m *Manager) unnamed(ctx context.Context, v model.Volume) error {
+	return m.namedBut(ctx, v, func(api.WritersAnswer) bool { return false })
+}
+
+// unsaved is nil if no such guest has a managed-save image.
+func (m *Manager) unsaved(ctx context.Context, v model.Volume) error {
+	return m.namedBut(ctx, v, func(a api.WritersAnswer) bool { return !a.Saved })
+}
+
+// namedBut is unnamed without the guests that may name it.
+func (m *Manager) namedBut(ctx context.Context, v model.Volume, may func(api.WritersAnswer) bool) error {
 	q := api.WritersQuery{Volumes: []api.LentVolume{{VGUUID: v.ID.VG, LVUUID: v.ID.LV, Name: v.Name()}}}
 	answer, err := m.Named(ctx, m.Host, q)
-	if err == nil && answer.Guest != "" {
-		err = namedBy(v, answer.Guest, m.Host)
+	if err == nil && answer.Guest != "" && !may(answer) {
+		err = namedBy(v, answer, m.Host)
 	}
 	if err != nil || m.Peers == nil {
 		return err
@@ -33,19 +43,24 @@ func (m *Manager) unnamed(ctx context.Context, v model.Volume) error {
 		if err := m.Peers.Call(ctx, host, api.RoutePeerNamed, q, &answer); err != nil {
 			return api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether a guest that is defined there names %s: %v", host, v.Name(), err))
 		}
-		if answer.Guest != "" {
-			return namedBy(v, answer.Guest, host)
+		if answer.Guest != "" && !may(answer) {
+			return namedBy(v, answer, host)
 		}
 	}
 	return nil
 }
 
-func namedBy(v model.Volume, guest, host string) error {
-	return api.NewError(api.KindInUse, fmt.Sprintf("%s is a disk of guest %s, which is defined on %s", v.Name(), show(guest), host))
+func namedBy(v model.Volume, a api.WritersAnswer, host string) error {
+	text := fmt.Sprintf("%s is a disk of guest %s, which is defined on %s", v.Name(), show(a.Guest), host)
+	if a.Saved {
+		text += fmt.Sprintf(" and has a managed-save image there: start the guest, or give the image up with 'virsh managedsave-remove %s'", show(a.Guest))
+	}
+	return api.NewError(api.KindInUse, text)
 }
 
 // Named answers a host that asks whether a guest that is defined here names one of some
-// volumes, running or not. A definition that is not understood makes the answer unknown.
+// volumes, running or not; one with a managed-save image before others. A definition that is
+// not understood makes the answer unknown.
 func (m *Manager) Named(_ context.Context, _ string, q api.WritersQuery) (api.WritersAnswer, error) {
 	var guests []*domain.Domain
 	err := errors.New("nobody has said where they are")
@@ -55,7 +70,11 @@ func (m *Manager) Named(_ context.Context, _ string, q api.WritersQuery) (api.Wr
 	if err != nil {
 		return api.WritersAnswer{}, api.NewError(api.KindUnknown, fmt.Sprintf("the guests that are defined on %s cannot be read: %v", m.Host, err))
 	}
+	var found api.WritersAnswer
 	for _, d := range guests {
+		if found.Guest != "" && !d.Saved {
+			continue
+		}
 		for _, disk := range d.Disks {
 			for _, im := range disk.Images() {
 				ref, isLV, err := m.Disks.Resolver.Resolve(im.Source)
@@ -68,13 +87,13 @@ func (m *Manager) Named(_ context.Context, _ string, q api.WritersQuery) (api.Wr
 				for _, v := range q.Volumes {
 					id := model.VolumeID{VG: v.VGUUID, LV: v.LVUUID}
 					if ref.DMUUID != "" && ref.DMUUID == id.DMUUID() || ref.VG+"/"+ref.LV == v.Name {
-						return api.WritersAnswer{Volume: v.Name, Guest: d.Name}, nil
+						found = api.WritersAnswer{Volume: v.Name, Guest: d.Name, Saved: d.Saved}
 					}
 				}
 			}
 		}
 	}
-	return api.WritersAnswer{}, nil
+	return found, nil
 }
 
 // current refuses to start a guest from a volume whose content a long-running command has

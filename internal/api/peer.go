@@ -71,6 +71,9 @@ type WritersQuery struct {
 type WritersAnswer struct {
 	Volume string `json:"volume,omitempty"` // "vg/lv"
 	Guest  string `json:"guest,omitempty"`
+	// Saved: that guest has a managed-save image; of RoutePeerNamed alone, which names such a
+	// guest before others.
+	Saved bool `json:"saved,omitempty"`
 }
 
 // GuestQuery asks what a guest is doing on that host.

@@ -11,7 +11,8 @@ const (
 	exitRanAlready  = 75 // it runs, or has run
 )
 
-// script is job.sh. A signal that asks the job to stop reaches the step as well, since
+// script is job.sh. That it has begun is on the disk before a step does anything, so that a job
+// that never ran is known as such after a power cut, too. A signal that asks the job to stop reaches the step as well, since
 // they share a control group: the shell must outlive it, to write the exit record. dash
 // and others run a trap only when the command in the foreground has ended.
 func script(dir string, steps [][]string) string {
@@ -22,6 +23,7 @@ dir=%s
 exec 9>>"$dir/lock" || exit %[2]d
 flock -n 9 || exit %[3]d
 rmdir "$dir/ready" || exit %[3]d
+sync "$dir" || exit %[2]d
 cd /
 exec </dev/null >>"$dir/out" 2>>"$dir/err" || exit %[2]d
 stopped=

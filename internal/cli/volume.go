@@ -10,13 +10,13 @@ func (p *program) volumeCommand() *cli.Command {
 	return &cli.Command{
 		Name: "volume", Usage: "make, show and work on volumes", UsageText: "virtlvm volume COMMAND",
 		Description: description("What takes long goes on by itself: see `virtlvm command`. See also `virtlvm volumes`, which\ntells what this host wants of each volume.", "virtlvm volume create vg_san/vm1 --size 20G"),
-		Subcommands: []*cli.Command{
+		Subcommands: append([]*cli.Command{
 			p.volumeListCommand(),
 			p.volumeShowCommand(),
 			p.volumeCreateCommand(),
 			p.volumeCopyCommand(),
 			p.volumeMoveCommand(),
-		},
+		}, p.volumeEndCommands()...),
 		Action: func(*cli.Context) error {
 			return usageError("wrong usage; `virtlvm volume --help` lists the commands")
 		},

@@ -96,6 +96,7 @@ func (m *Manager) judge(ctx context.Context, e store.Entry, began error) (Verdic
 	switch s.Where {
 	case Running:
 		m.note(ctx, e, s.Progress)
+		m.tend(ctx, kind, e, s)
 		return Verdict{Outcome: NotYet, Reason: "it still runs"}, s, nil
 	case Ended, Gone:
 		v, err := kind.Finish(ctx, m.command(e), s)
@@ -116,6 +117,17 @@ func (m *Manager) look(ctx context.Context, kind Kind, e store.Entry) (Sight, er
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	return kind.Look(ctx, m.command(e))
+}
+
+// tend lets the kind write down how far its work has come.
+func (m *Manager) tend(ctx context.Context, kind Kind, e store.Entry, s Sight) {
+	tender, ok := kind.(Tender)
+	if !ok {
+		return
+	}
+	if err := tender.Tend(ctx, m.command(e), s); err != nil && ctx.Err() == nil {
+		m.Log.Warn("cannot write down how far a command has come; tried again", "command_id", e.ID, "kind", e.Kind, "err", err)
+	}
 }
 
 // planAgain plans a command that this journal got to know of when its origin asked about it:

@@ -63,6 +63,14 @@ type Kind interface {
 	Investigate(ctx context.Context, c Command) (Verdict, error)
 }
 
+// Tender is a Kind that has something to write down while its backend runs, such as how far
+// it has come.
+type Tender interface {
+	// Tend is called after each Look that has found the backend running, and never at the same
+	// time as another method, but for Cancel. It must be quick as a rule. An error is logged.
+	Tend(ctx context.Context, c Command, s Sight) error
+}
+
 // Plan is a request that was checked.
 type Plan struct {
 	// Targets are what the command is about. A command is refused while another one that has

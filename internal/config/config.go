@@ -32,6 +32,7 @@ type Config struct {
 	Log       Log
 	Peers     Peers
 	Migration Migration
+	Volumes   Volumes
 	Metrics   Metrics
 	Paths     Paths
 }
@@ -81,6 +82,19 @@ type Locks struct {
 	Retain bool
 }
 
+// Volumes says what is done with volumes.
+type Volumes struct {
+	ZeroOnDelete []string // names of VGs, or "*" for all: a volume is zeroed before it is removed
+}
+
+// allVGs stands for every volume group.
+const allVGs = "*"
+
+// ZeroFirst reports whether a volume of a volume group is zeroed before it is removed.
+func (v Volumes) ZeroFirst(vg string) bool {
+	return slices.Contains(v.ZeroOnDelete, vg) || slices.Contains(v.ZeroOnDelete, allVGs)
+}
+
 // Metrics says where metrics go besides the socket.
 type Metrics struct {
 	Textfile string // for node_exporter's textfile collector; "": none
@@ -118,6 +132,7 @@ type Paths struct {
 	RunDir      string   // sockets and hook.json
 	LibvirtRun  string   // libvirt's status files
 	Definitions string   // libvirt's definitions of guests
+	ManagedSave string   // libvirt's managed-save images
 	PoolDirs    []string // definitions of libvirt storage pools
 	Proc        string
 	Sys         string
@@ -142,11 +157,13 @@ func Default() *Config {
 			Discover: true, Hosts: map[string]string{}, SSHDir: "/etc/virtlvm/ssh",
 			ConnectTimeout: 5 * time.Second, CallTimeout: 15 * time.Second, Parallel: 64,
 		},
+		Volumes: Volumes{ZeroOnDelete: []string{}},
 		Paths: Paths{
 			StateDir:    "/var/lib/virtlvm",
 			RunDir:      "/run/virtlvm",
 			LibvirtRun:  "/run/libvirt/qemu",
 			Definitions: "/etc/libvirt/qemu",
+			ManagedSave: "/var/lib/libvirt/qemu/save",
 			PoolDirs:    []string{"/run/libvirt/storage", "/etc/libvirt/storage"},
 			Proc:        "/proc",
 			Sys:         "/sys",

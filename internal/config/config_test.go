@@ -78,6 +78,8 @@ call_timeout = "2s"
 parallel = 3
 [migration]
 leftover = "isolate"
+[volumes]
+zero_on_delete = ["vg_san", "*"]
 [metrics]
 textfile = "/m/virtlvm.prom"
 [paths]
@@ -85,6 +87,7 @@ state_dir = "/a"
 run_dir = "/b"
 libvirt_run = "/c"
 definitions = "/q"
+managed_save = "/r"
 pool_dirs = []
 proc = "/d"
 sys = "/e"
@@ -109,9 +112,10 @@ socket_group = ""
 			SSHDir: "/k", ConnectTimeout: time.Second, CallTimeout: 2 * time.Second, Parallel: 3,
 		},
 		Migration: Migration{Isolate: true},
+		Volumes:   Volumes{ZeroOnDelete: []string{"vg_san", "*"}},
 		Metrics:   Metrics{Textfile: "/m/virtlvm.prom"},
 		Paths: Paths{
-			StateDir: "/a", RunDir: "/b", LibvirtRun: "/c", Definitions: "/q", PoolDirs: []string{}, Proc: "/d", Sys: "/e",
+			StateDir: "/a", RunDir: "/b", LibvirtRun: "/c", Definitions: "/q", ManagedSave: "/r", PoolDirs: []string{}, Proc: "/d", Sys: "/e",
 			Dev: "/f", Root: "/g", Tools: []string{"/h", "/i"}, BreakGlass: "/j", SocketGroup: "",
 		},
 	}, cfg)
@@ -122,8 +126,8 @@ func TestParseRefuses(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope`}},
-		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope`}},
+		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope, volumes`}},
+		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope, volumes`}},
 		{"unknown key", "[lvm]\n\ntime_out = \"1s\"", []string{`c.toml:3: unknown key "time_out" in [lvm]; known: timeout, lockstart_retry`}},
 		{"key with a newline", "[lvm]\n\"a\\nb\" = 1", []string{`c.toml:2: unknown key "a\nb" in [lvm]; known: timeout, lockstart_retry`}},
 		{"no section", "hook = 60", []string{`c.toml:1: hook must be a section: write [hook] on a line of its own`}},
@@ -169,7 +173,7 @@ func TestParseRefuses(t *testing.T) {
 				`c.toml:2: lvm.timeout: must be a duration in quotes such as "90s" or "1h30m"`,
 				`c.toml:4: unknown key "x" in [hook]; known: deadline`,
 				`c.toml:6: log.level: must be "debug", "info", "warn" or "error"`,
-				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope`,
+				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope, volumes`,
 			},
 		},
 	}

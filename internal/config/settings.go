@@ -36,11 +36,13 @@ var settings = []setting{
 	{"peers", "call_timeout", duration(func(c *Config) *time.Duration { return &c.Peers.CallTimeout }, 100*time.Millisecond, 10*time.Minute)},
 	{"peers", "parallel", setParallel},
 	{"migration", "leftover", setLeftover},
+	{"volumes", "zero_on_delete", list(func(c *Config) *[]string { return &c.Volumes.ZeroOnDelete }, vgNameOrAll)},
 	{"metrics", "textfile", text(func(c *Config) *string { return &c.Metrics.Textfile }, promFile)},
 	{"paths", "state_dir", text(func(c *Config) *string { return &c.Paths.StateDir }, absolute)},
 	{"paths", "run_dir", text(func(c *Config) *string { return &c.Paths.RunDir }, absolute)},
 	{"paths", "libvirt_run", text(func(c *Config) *string { return &c.Paths.LibvirtRun }, absolute)},
 	{"paths", "definitions", text(func(c *Config) *string { return &c.Paths.Definitions }, absolute)},
+	{"paths", "managed_save", text(func(c *Config) *string { return &c.Paths.ManagedSave }, absolute)},
 	{"paths", "pool_dirs", list(func(c *Config) *[]string { return &c.Paths.PoolDirs }, absolute)},
 	{"paths", "proc", text(func(c *Config) *string { return &c.Paths.Proc }, absolute)},
 	{"paths", "sys", text(func(c *Config) *string { return &c.Paths.Sys }, absolute)},
@@ -167,6 +169,14 @@ func vgName(s string) error {
 		return fmt.Errorf("%q is not a name of a volume group", s)
 	}
 	return nil
+}
+
+// vgNameOrAll also takes "*".
+func vgNameOrAll(s string) error {
+	if s == allVGs {
+		return nil
+	}
+	return vgName(s)
 }
 
 // groupName checks a name by systemd's rules for users and groups (sysusers.d(5)).

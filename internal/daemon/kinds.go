@@ -43,12 +43,19 @@ func (d *Daemon) newKinds(jobs *backend.Jobs) map[string]command.Kind {
 		Locks:       d.locks,
 		Host:        d.host,
 		URI:         d.libvirtURI,
+		ZeroFirst:   func(vg string) bool { return d.config.Load().Volumes.ZeroFirst(vg) },
+		Now:         time.Now,
 		Log:         d.log,
 	})
 }
 
 func (d *Daemon) definitions() ([]*domain.Domain, error) {
-	return domain.ReadDefinitions(d.config.Load().Paths.Definitions)
+	paths := d.config.Load().Paths
+	all, err := domain.ReadDefinitions(paths.Definitions)
+	if err != nil {
+		return nil, err
+	}
+	return all, domain.MarkSaved(all, paths.ManagedSave)
 }
 
 // libvirtURI is where libvirt on another host is reached: by ssh, as this host's libvirt

@@ -17,6 +17,8 @@ type Domain struct {
 	// Disks are those that may lie on a logical volume. Empty drives and disks of
 	// another kind (network, NVMe, vhost-user, directory) are left out.
 	Disks []Disk
+	// Saved: it has a managed-save image, as far as MarkSaved has been asked.
+	Saved bool
 }
 
 // Disk is one <disk>, or the firmware (target "loader" or "nvram") of a guest.

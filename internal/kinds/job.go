@@ -67,9 +67,12 @@ func permille(out string) int64 {
 	return int64(f * 10)
 }
 
+// offset is a line of progress of zeroScript.
+var offset = regexp.MustCompile(`(?m)^[0-9]+$`)
+
 // lastWords are the last line a job has written that is no progress, standard error first.
 func lastWords(stdout, stderr string) string {
-	for _, text := range []string{stderr, percent.ReplaceAllString(stdout, "")} {
+	for _, text := range []string{stderr, offset.ReplaceAllString(percent.ReplaceAllString(stdout, ""), "")} {
 		lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
 		for i := len(lines) - 1; i >= 0; i-- {
 			if line := oneLine(lines[i]); line != "" {

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
@@ -42,6 +43,8 @@ type Engine interface {
 	LeaveHere(ctx context.Context, w activation.Work, v model.Volume)
 	Retag(ctx context.Context, w activation.Work, v model.Volume, add, del []string) error
 	RemoveMade(ctx context.Context, w activation.Work, name string) error
+	Expendable(ctx context.Context, v model.Volume, removed bool) error
+	Remove(ctx context.Context, w activation.Work, v model.Volume) error
 	Settle(ctx context.Context, uuid string) error
 	LiveHosts(context.Context) ([]string, error)
 }
@@ -101,16 +104,22 @@ type Deps struct {
 	Host        string
 	// URI is libvirt's address of another host.
 	URI func(ctx context.Context, host string) (string, error)
-	Log *slog.Logger
+	// ZeroFirst reports whether volumes of a volume group are zeroed before they are removed.
+	ZeroFirst func(vg string) bool
+	Now       func() time.Time
+	Log       *slog.Logger
 }
 
 // All is every kind by its name.
 func All(d Deps) map[string]command.Kind {
+	marks := newMarks()
 	return map[string]command.Kind{
 		api.KindGuestMigrate: migrate{d},
 		api.KindVolumeCopy:   volumeCopy{d},
 		api.KindVolumeMove:   volumeMove{moving{d}},
 		api.KindGuestMove:    guestMove{moving{d}},
+		api.KindVolumeErase:  volumeErase{d, false, marks},
+		api.KindVolumeDelete: volumeErase{d, true, marks},
 		api.KindVolumeCreate: volumeCreate{d},
 	}
 }

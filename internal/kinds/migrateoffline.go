@@ -22,6 +22,8 @@ func (k migrate) planOffline(ctx context.Context, p migratePlan) (command.Plan, 
 	switch {
 	case running:
 		return command.Plan{}, inUse("guest %s runs on %s; a cold migration is for one that is off", p.Guest, k.Host)
+	case dom.Saved:
+		return command.Plan{}, savedImage(p.Guest, "its disks")
 	case p.AutoConverge:
 		return command.Plan{}, badRequest("guest %s is off: there is nothing to slow down", p.Guest)
 	}

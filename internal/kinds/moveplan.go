@@ -96,6 +96,8 @@ func (k moving) planDefined(d *moveDisk, src model.Volume) error {
 					return err
 				case !at:
 					continue
+				case dom.Saved:
+					return savedImage(dom.Name, src.Name())
 				case i > 0:
 					return api.NewError(api.KindUnsupported, fmt.Sprintf("%s is below disk %s of guest %s; only whole disks can be moved", src.Name(), disk.Target, dom.Name))
 				}
@@ -113,6 +115,12 @@ func (k moving) planDefined(d *moveDisk, src model.Volume) error {
 		d.Format = src.Format()
 	}
 	return checkFormat(&d.Format, formatRaw)
+}
+
+// savedImage refuses to touch the disks of a guest with a managed-save image: its memory
+// names them, and goes on with their content.
+func savedImage(guest, volume string) error {
+	return inUse("guest %s has a managed-save image, which goes on with %s as it is: start the guest, or give the image up with 'virsh managedsave-remove %s'", guest, volume, guest)
 }
 
 // movable is nil for a disk that can be brought as it is to another volume, and adds its

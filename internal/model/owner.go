@@ -10,6 +10,10 @@ const (
 	// it or has failed. Such a volume is started from by no guest; with TagCommand and the
 	// same KEY it may be removed.
 	TagIncomplete = "virtlvm.incomplete="
+	// TagErased + KEY:BYTES: so much of the volume, from its beginning, that command has written
+	// over with zeros. It means something only where TagIncomplete + KEY is the one tag of its
+	// sort.
+	TagErased = "virtlvm.erased="
 	// TagSuperseded: the volume has been moved elsewhere, its content is old. It is started
 	// from by no guest.
 	TagSuperseded = "virtlvm.superseded"

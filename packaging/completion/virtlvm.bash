@@ -68,6 +68,10 @@ _virtlvm() {
 		'volume/copy --format' | 'volume/copy --to-format' | 'volume/copy --bandwidth' | 'volume/copy --deadline' | 'volume/copy --on-disconnect') value=$word ;;
 		'volume move') path='volume/move' ;;
 		'volume/move --to-vg' | 'volume/move --to-host' | 'volume/move --to-pool' | 'volume/move --name' | 'volume/move --format' | 'volume/move --from-format' | 'volume/move --bandwidth' | 'volume/move --deadline' | 'volume/move --on-disconnect') value=$word ;;
+		'volume erase') path='volume/erase' ;;
+		'volume/erase --throttle' | 'volume/erase --deadline' | 'volume/erase --on-disconnect') value=$word ;;
+		'volume delete') path='volume/delete' ;;
+		'volume/delete --throttle' | 'volume/delete --deadline' | 'volume/delete --on-disconnect') value=$word ;;
 		' locks') path='locks' ;;
 		' lock') path='lock' ;;
 		'lock show') path='lock/show' ;;
@@ -122,6 +126,8 @@ _virtlvm() {
 		volume/create) candidates+=' --size --format --backing --backing-format --deadline --on-disconnect --detach' ;;
 		volume/copy) candidates+=' --format --to-format --overwrite --shared --bandwidth --deadline --on-disconnect --detach' ;;
 		volume/move) candidates+=' --to-vg --to-host --to-pool --name --format --from-format --bandwidth --plan --deadline --on-disconnect --detach' ;;
+		volume/erase) candidates+=' --throttle --discard --deadline --on-disconnect --detach' ;;
+		volume/delete) candidates+=' --zero --throttle --discard --deadline --on-disconnect --detach' ;;
 		locks) candidates+=' --cluster --stale' ;;
 		lock/transfer) candidates+=' --to --guest --wait' ;;
 		lock/where) candidates+=' --op --on' ;;
@@ -146,7 +152,9 @@ _virtlvm() {
 		'volume/show 0') kind='volume' ;;
 		'volume/create 0') kind='volume' ;;
 		'volume/move 0') kind='volume' ;;
-		'volume 0') candidates='list show create copy move' ;;
+		'volume/erase 0') kind='volume' ;;
+		'volume/delete 0') kind='volume' ;;
+		'volume 0') candidates='list show create copy move erase delete' ;;
 		'locks 0') kind='group' ;;
 		'lock/show 0') kind='volume' ;;
 		'lock/transfer 0') kind='volume' ;;

@@ -128,7 +128,11 @@ func (d *Daemon) deps() activation.Deps {
 			Inspector: &domain.Inspector{Runner: looks},
 		},
 		Definitions: func() ([]*domain.Domain, error) {
-			return domain.ReadDefinitions(filepath.Join(h.dir, "etc/libvirt/qemu"))
+			all, err := domain.ReadDefinitions(filepath.Join(h.dir, "etc/libvirt/qemu"))
+			if err != nil {
+				return nil, err
+			}
+			return all, domain.MarkSaved(all, h.savedDir())
 		},
 		Runner: runner{d, "change"},
 		Log:    slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -213,7 +217,7 @@ func (h *Host) StartDaemon() {
 		default:
 			return d.gone()
 		}
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // StopDaemon ends the daemon at once, as kill -9 does: nothing is finished.
@@ -257,3 +261,6 @@ func (d *Daemon) alive() {
 		runtime.Goexit()
 	}
 }
+
+// savedDir is where libvirt keeps managed-save images.
+func (h *Host) savedDir() string { return filepath.Join(h.dir, "var/lib/libvirt/qemu/save") }

@@ -45,7 +45,7 @@ func tools() map[string]tool {
 		"lvremove": (*call).lvremove, "lvresize": (*call).lvresize, "lvextend": (*call).lvresize,
 		"lvreduce": (*call).lvresize, "lvs": (*call).lvs, "vgs": (*call).vgs, "pvs": (*call).pvs, "lvmconfig": (*call).lvmconfig,
 		"lvmlockctl": (*call).lvmlockctl, "sanlock": (*call).sanlock, "dmsetup": (*call).dmsetup,
-		"qemu-img": (*call).qemuImg,
+		"qemu-img": (*call).qemuImg, "blkdiscard": (*call).discard,
 	}
 }
 

@@ -199,5 +199,8 @@ func (c *call) version() int {
 }
 
 func escape(s string) string {
+	if !strings.ContainsAny(s, `\"`) {
+		return s // as nearly all are; a Replacer is made anew each time
+	}
 	return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s)
 }

@@ -86,6 +86,18 @@ func (p *InProcess) begin(j *inProcess) {
 	p.wait.Go(func() { p.steps(ctx, j) })
 }
 
+// live is the output of a job, which is read while it is written.
+type live struct {
+	mu *sync.Mutex
+	io.Writer
+}
+
+func (l live) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Writer.Write(b)
+}
+
 func (p *InProcess) steps(ctx context.Context, j *inProcess) {
 	code := 0
 	for i, argv := range j.job.Steps {
@@ -99,12 +111,7 @@ func (p *InProcess) steps(ctx context.Context, j *inProcess) {
 		p.mu.Lock()
 		j.report.Step = i + 1
 		p.mu.Unlock()
-		var out, stderr bytes.Buffer
-		code = p.Run(ctx, argv, &out, &stderr)
-		p.mu.Lock()
-		j.out.Write(out.Bytes())
-		j.err.Write(stderr.Bytes())
-		p.mu.Unlock()
+		code = p.Run(ctx, argv, live{&p.mu, &j.out}, live{&p.mu, &j.err})
 		if code != 0 {
 			break
 		}

@@ -1,0 +1,98 @@
+package kinds
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// zeroBench runs zeroScript with a blkdiscard that does to a file what the real one does to a
+// device, or fails at one offset.
+func zeroBench(t *testing.T, size int64, failAt string) (dev string, run func(argv []string) (stdout, stderr string, code int)) {
+	t.Helper()
+	dir := t.TempDir()
+	dev = filepath.Join(dir, "dev")
+	require.NoError(t, os.WriteFile(dev, bytes.Repeat([]byte{'x'}, int(size)), 0o600))
+	fake := `#!/bin/sh
+echo "$*" >>` + dir + `/calls
+[ "$1 $2 $4" = "--zeroout --offset --length" ] || exit 9
+[ "$3" != "` + failAt + `" ] || { echo "blkdiscard: $6: BLKZEROOUT ioctl failed: Input/output error" >&2; exit 1; }
+exec dd if=/dev/zero of="$6" bs=1024 seek=$(($3 / 1024)) count=$(($5 / 1024)) conv=notrunc status=none
+`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "blkdiscard"), []byte(fake), 0o755))
+	return dev, func(argv []string) (string, string, int) {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = []string{"PATH=" + dir + ":/usr/bin:/bin"}
+		var out, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &stderr
+		err := cmd.Run()
+		if err != nil {
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
+		}
+		return out.String(), stderr.String(), cmd.ProcessState.ExitCode()
+	}
+}
+
+func TestZeroScript(t *testing.T) {
+	const size = 5 << 20
+	for name, tt := range map[string]struct {
+		from   int64
+		failAt string
+		out    string
+		code   int
+		zeros  int64 // up to here
+	}{
+		"all of it":                {0, "", "2097152\n4194304\n5242880\n", 0, size},
+		"from an offset on":        {3 << 20, "", "5242880\n", 0, size},
+		"an error ends it":         {0, "2097152", "2097152\n", 1, 2 << 20},
+		"an error in its last one": {1 << 20, "3145728", "3145728\n", 1, 3 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dev, run := zeroBench(t, size, tt.failAt)
+			argv := zeroSteps(dev, tt.from, size, 0, false)[0]
+			require.Equal(t, "268435456", argv[7])
+			argv[7] = "2097152"
+			out, stderr, code := run(argv)
+			assert.Equal(t, tt.out, out)
+			assert.Equal(t, tt.code, code, stderr)
+			assert.Equal(t, tt.code != 0, strings.Contains(stderr, "Input/output error"))
+			content, err := os.ReadFile(dev)
+			require.NoError(t, err)
+			assert.Equal(t, strings.Repeat("x", int(tt.from))+strings.Repeat("\x00", int(tt.zeros-tt.from))+strings.Repeat("x", int(size-tt.zeros)), string(content))
+			assert.Equal(t, tt.zeros, max(tt.from, lastOffset(out, size)))
+		})
+	}
+}
+
+// With a throttle each second does so much and no more.
+func TestZeroScriptThrottled(t *testing.T) {
+	dev, run := zeroBench(t, 2<<20, "")
+	began := time.Now()
+	out, stderr, code := run(zeroSteps(dev, 0, 2<<20, 1, false)[0])
+	assert.Zero(t, code, stderr)
+	assert.Equal(t, "1048576\n2097152\n", out)
+	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second)
+}
+
+func TestZeroSteps(t *testing.T) {
+	assert.Equal(t, [][]string{{"blkdiscard", "/dev/x"}}, zeroSteps("/dev/x", 8, 8, 0, true), "zeroed before")
+	assert.Empty(t, zeroSteps("/dev/x", 8, 8, 0, false))
+	assert.Len(t, zeroSteps("/dev/x", 0, 8, 0, true), 2)
+}
+
+func TestLastOffset(t *testing.T) {
+	for out, want := range map[string]int64{
+		"": 0, "4096": 0, "4096\n": 4096, "4096\n8192\n": 8192, "4096\n81": 4096, "4096\n\x00\x00\n": 0, "99999999\n": 0, "-1\n": 0,
+	} {
+		assert.Equal(t, want, lastOffset(out, 10000), fmt.Sprintf("%q", out))
+	}
+}
