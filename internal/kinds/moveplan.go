@@ -188,12 +188,3 @@ func (k moving) destRoom(ctx context.Context, d moveDisk, extent int64) (int64, 
 	}
 	return roundUp(d.Size, extent), nil
 }
-
-// isAt reports whether a source is a volume.
-func (k moving) isAt(s domain.Source, name string, id model.VolumeID) (bool, error) {
-	ref, isLV, err := k.Resolver.Resolve(s)
-	if err != nil {
-		return false, notKnown("%v", err)
-	}
-	return isLV && (ref.DMUUID == "" && ref.String() == name || ref.DMUUID != "" && ref.DMUUID == id.DMUUID()), nil
-}

@@ -158,7 +158,7 @@ func TestHandmadeChanges(t *testing.T) {
 	look()
 	h.c.Advance(2 * time.Minute)
 	h.Engine().Kick()
-	events(t, h, "mode vg_san/y: its lock on this host has gone from ex to sh, not by virtlvm", "activated", "deactivated", "activated")
+	events(t, h, "mode vg_san/y: the lock of vg_san/y on this host has gone from ex to sh, not by virtlvm", "activated", "deactivated", "activated")
 	for _, lv := range []string{"x", "y", "z"} {
 		assert.NotEqual(t, "un", h.Mode(lv), "not touched")
 	}
