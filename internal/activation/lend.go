@@ -145,6 +145,9 @@ func (m *Manager) lendable(ctx context.Context, s sight, g guests.Guest) error {
 		waiting, err := m.notAsWanted(ctx, g.UUID)
 		if err == nil && waiting != "" {
 			m.ensureGuest(ctx, g.UUID)
+			for _, vg := range m.claimVGs() {
+				m.claimDue(ctx, vg)
+			}
 			waiting, err = m.notAsWanted(ctx, g.UUID)
 		}
 		if err != nil {
@@ -230,6 +233,9 @@ func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold) error
 		return err
 	}
 	defer leave()
+	if m.claimed(vg) {
+		return m.shareClaims(ctx, lent)
+	}
 	now, err := m.look(ctx)
 	if err != nil {
 		return err

@@ -199,7 +199,7 @@ func answerOf(route string) any {
 		return &[]api.Host{}
 	case api.RouteCheck:
 		return &[]api.CheckReport{}
-	case api.RouteActivate, api.RouteDeactivate, api.RouteRepair:
+	case api.RouteActivate, api.RouteDeactivate, api.RouteRepair, api.RouteFenced:
 		return &api.Command{}
 	}
 	if strings.HasPrefix(route, api.RouteCommands+"/") {

@@ -158,6 +158,9 @@ func (k moving) planDestination(ctx context.Context, d *moveDisk, src model.Volu
 		return err
 	}
 	d.Dest = vg + "/" + lv
+	if _, _, err := k.Engine.ExtentSize(ctx, src.VG); err != nil {
+		return err // its tags could not be changed when it has moved
+	}
 	extent, free, err := k.Engine.ExtentSize(ctx, vg)
 	if err != nil {
 		return err

@@ -86,6 +86,8 @@ _virtlvm() {
 		'lock where') path='lock/where' ;;
 		'lock/where --op' | 'lock/where --on') value=$word ;;
 		' hosts') path='hosts' ;;
+		' host') path='host' ;;
+		'host fenced') path='host/fenced' ;;
 		' commands') path='commands' ;;
 		'commands --limit' | 'commands --state' | 'commands --since') value=$word ;;
 		' command') path='command' ;;
@@ -140,6 +142,7 @@ _virtlvm() {
 		locks) candidates+=' --cluster --stale' ;;
 		lock/transfer) candidates+=' --to --guest --wait' ;;
 		lock/where) candidates+=' --op --on' ;;
+		host/fenced) candidates+=' --withdraw' ;;
 		commands) candidates+=' --limit --state --since' ;;
 		command/cancel) candidates+=' --why' ;;
 		command/resolve) candidates+=' --as --why' ;;
@@ -173,6 +176,7 @@ _virtlvm() {
 		'lock/transfer 0') kind='volume' ;;
 		'lock/where 0') kind='volume' ;;
 		'lock 0') candidates='show transfer where' ;;
+		'host 0') candidates='fenced' ;;
 		'command 0') candidates='watch cancel resolve run' ;;
 		'activate 0') kind='volume' ;;
 		'deactivate 0') kind='volume' ;;
@@ -180,7 +184,7 @@ _virtlvm() {
 		'peer 0') candidates='authorize test' ;;
 		'config/check 0') kind='file' ;;
 		'config 0') candidates='check' ;;
-		' 0') candidates='status check volumes guests guest volume locks lock hosts commands command events hooks activate deactivate lease-lost peer relay config version' ;;
+		' 0') candidates='status check volumes guests guest volume locks lock hosts host commands command events hooks activate deactivate lease-lost peer relay config version' ;;
 		esac
 	fi
 	if [[ -n $kind ]]; then
