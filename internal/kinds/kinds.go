@@ -65,6 +65,7 @@ type Virt interface {
 	BlockCopy(ctx context.Context, uuid, target, device, format string, bandwidth int64) error
 	Pivot(ctx context.Context, uuid, target string) error
 	AbortBlockJob(ctx context.Context, uuid, target string) error
+	Thaw(ctx context.Context, uuid string) error
 	RedefineDisk(ctx context.Context, uuid, target, from, to string) error
 }
 
@@ -106,19 +107,22 @@ type Deps struct {
 	// ZeroFirst reports whether volumes of a volume group are zeroed before they are removed.
 	ZeroFirst func(vg string) bool
 	Now       func() time.Time
-	Log       *slog.Logger
+	// Writable is nil if the daemon can write to a folder, or says why not; nil: to all.
+	Writable func(dir string) error
+	Log      *slog.Logger
 }
 
 // All is every kind by its name.
 func All(d Deps) map[string]command.Kind {
 	marks := newMarks()
 	return map[string]command.Kind{
-		api.KindGuestMigrate: migrate{d},
-		api.KindVolumeCopy:   volumeCopy{d},
-		api.KindVolumeMove:   volumeMove{d},
-		api.KindVolumeErase:  volumeErase{d, false, marks},
-		api.KindVolumeDelete: volumeErase{d, true, marks},
-		api.KindVolumeCreate: volumeCreate{d},
+		api.KindGuestMigrate:   migrate{d},
+		api.KindVolumeCopy:     volumeCopy{d},
+		api.KindVolumeMove:     volumeMove{d},
+		api.KindVolumeSnapshot: volumeSnapshot{d},
+		api.KindVolumeErase:    volumeErase{d, false, marks},
+		api.KindVolumeDelete:   volumeErase{d, true, marks},
+		api.KindVolumeCreate:   volumeCreate{d},
 	}
 }
 

@@ -48,6 +48,10 @@ type rig struct {
 	copies int
 	// deaf: libvirt answers no call of the daemon on host a.
 	deaf bool
+	// duringBackup is called while libvirt makes a backup; ctx ends where it is aborted.
+	duringBackup func(ctx context.Context) error
+	// thawed counts the guests that the daemon has thawed.
+	thawed int
 	// zeroFirst is the volume group with zero_on_delete.
 	zeroFirst string
 	// asked counts the commands: each has a key of its own, the first ends in 7.
@@ -222,6 +226,10 @@ func (v virtOf) Pivot(ctx context.Context, uuid, target string) error {
 
 func (v virtOf) AbortBlockJob(ctx context.Context, uuid, target string) error {
 	return v.call(uuid, func(name string) error { return v.h.Virt.AbortCopy(ctx, name, target) })
+}
+
+func (v virtOf) Thaw(_ context.Context, uuid string) error {
+	return v.call(uuid, func(string) error { v.r.thawed++; return nil })
 }
 
 func (v virtOf) RedefineDisk(ctx context.Context, uuid, target, from, to string) error {

@@ -42,11 +42,13 @@ func (c *call) qemuImg() int {
 			return c.qemuConvert(c.args[1:])
 		case "compare":
 			return c.qemuCompare(c.args[1:])
+		case "check":
+			return c.qemuCheck(c.args[1:])
 		case "measure":
 			return c.qemuMeasure(c.args[1:])
 		}
 	}
-	fmt.Fprintln(&c.err, "qemu-img: only info, create, convert, compare and measure are simulated")
+	fmt.Fprintln(&c.err, "qemu-img: only info, create, convert, compare, check and measure are simulated")
 	return 1
 }
 
