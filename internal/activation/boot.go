@@ -54,9 +54,8 @@ func (m *Manager) StartLockspaces(ctx context.Context) {
 }
 
 func (m *Manager) startLockspaces(ctx context.Context) (all bool) {
-	vgs, err := m.LVM.VGs(ctx)
+	vgs, err := m.groups(ctx)
 	if err != nil {
-		m.problem("volume groups", err)
 		return false
 	}
 	all = true

@@ -37,7 +37,7 @@ type VolumeCondition struct {
 // Conditions looks at every VG that this host sees. It reads no lease and changes nothing.
 // VGs that are not managed come with their volumes and without locks.
 func (m *Manager) Conditions(ctx context.Context) ([]Condition, error) {
-	vgs, err := m.LVM.VGs(ctx)
+	vgs, err := m.groups(ctx)
 	if err != nil {
 		return nil, api.NewError(kindOf(err), fmt.Sprintf("cannot list the volume groups: %v", err))
 	}

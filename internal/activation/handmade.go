@@ -211,7 +211,7 @@ func (m *Manager) reportModes(old, now *scene) {
 	for id, name := range now.active {
 		was, is := modeOr(old.modes, id), modeOr(now.modes, id)
 		if _, both := old.active[id]; both && was != is && !m.handmade.own(id, old.modesAt) {
-			m.Event(api.EventMode, name, fmt.Sprintf("its lock on this host has gone from %s to %s, not by virtlvm", was, is))
+			m.Event(api.EventMode, name, fmt.Sprintf("the lock of %s on this host has gone from %s to %s, not by virtlvm", name, was, is))
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (m *Manager) vgUUID(ctx context.Context, vg string) (string, error) {
 			}
 		}
 		var err error
-		if known, err = m.LVM.VGs(ctx); err != nil { // it may be new
+		if known, err = m.groups(ctx); err != nil { // it may be new
 			return "", api.NewError(kindOf(err), fmt.Sprintf("cannot list the volume groups of %s: %v", m.Host, err))
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 // ExtentSize of a managed VG, and its free space, in bytes.
 func (m *Manager) ExtentSize(ctx context.Context, vg string) (extent, free int64, err error) {
-	vgs, err := m.LVM.VGs(ctx)
+	vgs, err := m.groups(ctx)
 	if err != nil {
 		return 0, 0, api.NewError(kindOf(err), fmt.Sprintf("cannot read volume group %s: %v", vg, err))
 	}

@@ -49,7 +49,7 @@ type Journal interface {
 
 // LVM reads volume groups, volumes and devices.
 type LVM interface {
-	VGs(context.Context) ([]lvm.VG, error)
+	VGs(ctx context.Context, names ...string) ([]lvm.VG, error)
 	Inventory(ctx context.Context, vgs ...string) (vols []model.Volume, missing, unlocked []string, err error)
 	Devices() (map[string]lvm.Device, error)
 	OpenCounts(context.Context) (map[string]int, error)

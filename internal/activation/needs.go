@@ -194,7 +194,7 @@ func (m *Manager) inventoryFor(ctx context.Context, vg string, images []*located
 }
 
 func (m *Manager) lockTypeOf(ctx context.Context, name string) (string, error) {
-	vgs, err := m.LVM.VGs(ctx)
+	vgs, err := m.groups(ctx)
 	if err != nil {
 		return "", api.NewError(kindOf(err), fmt.Sprintf("cannot read volume group %s: %v", name, err))
 	}

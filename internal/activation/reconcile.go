@@ -154,8 +154,7 @@ func (m *Manager) pass(ctx context.Context, full bool) {
 // lookAtVGs refreshes what is known of the volume groups and starts lockspaces that the
 // boot did not.
 func (m *Manager) lookAtVGs(ctx context.Context) {
-	vgs, err := m.LVM.VGs(ctx)
-	m.problem("volume groups", err)
+	vgs, err := m.groups(ctx)
 	if err != nil {
 		return
 	}

@@ -119,7 +119,7 @@ func (m *Manager) Volumes(ctx context.Context, vg string) ([]api.Volume, error) 
 }
 
 func (m *Manager) scopedVGs(ctx context.Context, only string) ([]string, error) {
-	vgs, err := m.LVM.VGs(ctx)
+	vgs, err := m.groups(ctx)
 	if err != nil {
 		return nil, api.NewError(kindOf(err), fmt.Sprintf("cannot list the volume groups: %v", err))
 	}

@@ -37,12 +37,14 @@ const (
 	lvFields = "vg_name,vg_uuid,vg_lock_type,lv_name,lv_uuid,lv_lockargs,segtype,lv_tags,origin,pool_lv,lv_size"
 )
 
-// VGs lists the volume groups that this host sees, with one vgs.
-func (l *LVM) VGs(ctx context.Context) ([]VG, error) {
-	cmd := reportCmd("vgs", vgFields)
+// VGs lists the volume groups that this host sees, or the named ones of them, with one
+// vgs. Only without names does LVM take its global lock.
+func (l *LVM) VGs(ctx context.Context, names ...string) ([]VG, error) {
+	cmd := reportCmd("vgs", vgFields, names...)
 	res, err := l.runner.Run(ctx, cmd)
 	res = withLog(res)
-	if err := Classify(cmd, res, err); err != nil {
+	missing, err := absent(Classify(cmd, res, err))
+	if err != nil || len(names) > 0 && len(missing) == len(distinct(names)) {
 		return nil, err
 	}
 	rep, err := parseReport("vgs", res.Stdout)

@@ -54,6 +54,8 @@ type Cluster struct {
 	At func(ctx context.Context, d *Daemon, p Point)
 	// Spy is told of each hook call; may be nil.
 	Spy func(host string, call fakevirt.HookCall)
+	// Granted is told of the domain that a `migrate` hook gives back; may be nil.
+	Granted func(host, guest string, xml []byte)
 	// Pause is told where several operations may go on at the same time: when a daemon has
 	// died, or a hook has waited long enough. It may wait. Nil: nobody is told.
 	Pause func(ctx context.Context, what string)
@@ -73,7 +75,7 @@ type Options struct {
 	VGs   []san.VGSpec // default vg_san and the plain vg_plain
 	// Memory keeps the journals in memory, which costs less than SQLite; see journal.go.
 	Memory bool
-	// Timeout of one LVM command; default 2 s.
+	// Timeout of one LVM command; default 20 s.
 	Timeout time.Duration
 	// Patience of a hook with a daemon that is down, or does not answer; 0: it gives up at
 	// once where the daemon is down, and never where it is slow.
@@ -143,7 +145,7 @@ func NewWith(t TB, o Options) *Cluster {
 		o.VGs = []san.VGSpec{{Name: "vg_san"}, {Name: "vg_plain", LockType: san.LockNone}}
 	}
 	if o.Timeout == 0 {
-		o.Timeout = 2 * time.Second
+		o.Timeout = 20 * time.Second
 	}
 	c := &Cluster{T: t, Hosts: map[string]*Host{}, o: o, guests: map[string]Guest{}, runs: map[string]map[string]fakevirt.Change{}}
 	dir := scratch(t)

@@ -198,7 +198,7 @@ func (r crashRow) crash(t *testing.T, victim string, at func(n int, p Point) boo
 // TestCrashAtEveryLine kills the daemon of either side before and after each write of the
 // journal, each LVM command, each call of the other host and each answer. The points are
 // not listed here: they are those of a run that nothing disturbs. Under the race detector it
-// is every seventh of them; make test runs this without it, too.
+// is every 15th of them; make test runs this without it, too.
 func TestCrashAtEveryLine(t *testing.T) {
 	for _, row := range crashRows() {
 		for _, victim := range row.victims {
@@ -219,7 +219,7 @@ func TestCrashAtEveryLine(t *testing.T) {
 				}
 				stride := 1
 				if raceOn {
-					stride = 7
+					stride = 15
 				}
 				count := 0
 				for n := 1; !t.Failed() && kill(func(m int, _ Point) bool { return m == n }); n += stride {

@@ -217,7 +217,7 @@ func (h *Host) StartDaemon() {
 		default:
 			return d.gone()
 		}
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // StopDaemon ends the daemon at once, as kill -9 does: nothing is finished.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -58,22 +59,24 @@ func TestToolsMisbehave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, h := one(t)
-			id := fault(t, c, f.Fault)
-			if f.text == "" {
-				require.NoError(t, h.Virt.Start(ctx, "vm1"))
-				assert.Equal(t, f.left, h.Mode("vm1"))
-				return
-			}
-			refused(t, h, f.text)
-			require.Eventually(t, func() bool { return h.Mode("vm1") == f.left }, 10*time.Second, 10*time.Millisecond, "nothing is left half-activated")
-			require.NoError(t, c.SAN.ClearFaults(id))
-			h.Engine().Kick()
-			settled(t, h)
-			assert.False(t, h.LVM.Active("vg_san", "vm1"))
-			require.NoError(t, h.Virt.Start(ctx, "vm1"), "and then it works")
-			assert.Equal(t, "ex", h.Mode("vm1"))
-			ended(t, h)
+			synctest.Test(t, func(t *testing.T) {
+				c, h := one(t)
+				id := fault(t, c, f.Fault)
+				if f.text == "" {
+					require.NoError(t, h.Virt.Start(ctx, "vm1"))
+					assert.Equal(t, f.left, h.Mode("vm1"))
+					return
+				}
+				refused(t, h, f.text)
+				require.Eventually(t, func() bool { return h.Mode("vm1") == f.left }, patience, 10*time.Millisecond, "nothing is left half-activated")
+				require.NoError(t, c.SAN.ClearFaults(id))
+				h.Engine().Kick()
+				settled(t, h)
+				assert.False(t, h.LVM.Active("vg_san", "vm1"))
+				require.NoError(t, h.Virt.Start(ctx, "vm1"), "and then it works")
+				assert.Equal(t, "ex", h.Mode("vm1"))
+				ended(t, h)
+			})
 		})
 	}
 }
@@ -85,27 +88,29 @@ func ended(t *testing.T, h *Host) {
 		h.Engine().Kick()
 		open, err := h.Store().OpenCommands(ctx)
 		return err == nil && len(open) == 0
-	}, 5*time.Second, 20*time.Millisecond, "every command ends in a final state")
+	}, patience, 20*time.Millisecond, "every command ends in a final state")
 }
 
 func TestStuckCommandStopsItsGroupAlone(t *testing.T) {
-	c, h := one(t)
-	require.NoError(t, c.SAN.AddVG(san.VGSpec{Name: "vg_two"}))
-	_, err := c.SAN.AddLV("vg_two", san.LVSpec{Name: "other"})
-	require.NoError(t, err)
-	define(t, h, "vm2", 2, Disk{Path: "/dev/vg_two/other"})
-	id := fault(t, c, san.Fault{Kind: san.FaultHang, Stuck: true, Tool: "lvchange", Match: "vg_san/vm1", Times: 1})
+	synctest.Test(t, func(t *testing.T) {
+		c, h := one(t)
+		require.NoError(t, c.SAN.AddVG(san.VGSpec{Name: "vg_two"}))
+		_, err := c.SAN.AddLV("vg_two", san.LVSpec{Name: "other"})
+		require.NoError(t, err)
+		define(t, h, "vm2", 2, Disk{Path: "/dev/vg_two/other"})
+		id := fault(t, c, san.Fault{Kind: san.FaultHang, Stuck: true, Tool: "lvchange", Match: "vg_san/vm1", Times: 1})
 
-	refused(t, h, "has passed its deadline and still runs")
-	began := time.Now()
-	refused(t, h, "vg_san is stuck: 'lvchange -aey vg_san/vm1'")
-	assert.Less(t, time.Since(began), time.Second, "at once")
-	require.NoError(t, h.Virt.Start(ctx, "vm2"), "other volume groups go on")
-	assert.Contains(t, h.Engine().Status(ctx).VGs[1].Stuck+h.Engine().Status(ctx).VGs[0].Stuck, "has not ended")
+		refused(t, h, "has passed its deadline and still runs")
+		began := time.Now()
+		refused(t, h, "vg_san is stuck: 'lvchange -aey vg_san/vm1'")
+		assert.Less(t, time.Since(began), time.Second, "at once")
+		require.NoError(t, h.Virt.Start(ctx, "vm2"), "other volume groups go on")
+		assert.Contains(t, h.Engine().Status(ctx).VGs[1].Stuck+h.Engine().Status(ctx).VGs[0].Stuck, "has not ended")
 
-	require.NoError(t, c.SAN.ClearFaults(id))
-	require.Eventually(t, func() bool { return h.Virt.Start(ctx, "vm1") == nil }, 5*time.Second, 20*time.Millisecond, "when the command ends it goes on by itself")
-	ended(t, h)
+		require.NoError(t, c.SAN.ClearFaults(id))
+		require.Eventually(t, func() bool { return h.Virt.Start(ctx, "vm1") == nil }, patience, 20*time.Millisecond, "when the command ends it goes on by itself")
+		ended(t, h)
+	})
 }
 
 func TestFailedUnlockIsNotCalledReleased(t *testing.T) {
@@ -177,7 +182,7 @@ func TestUnknownStatusFileKeepsEverything(t *testing.T) {
 	h.qemus.EndAll() // even though no QEMU is to be seen
 	h.c.Advance(10 * time.Minute)
 	h.Engine().Kick()
-	require.Eventually(t, func() bool { return len(h.Engine().Status(ctx).Problems) > 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(h.Engine().Status(ctx).Problems) > 0 }, patience, 5*time.Millisecond)
 	assert.Contains(t, h.Engine().Status(ctx).Problems[0], "its guest counts as running")
 	assert.Equal(t, "ex", h.Mode("vm1"), "unknown is never gone")
 	require.NoError(t, os.WriteFile(path, good, 0o600))

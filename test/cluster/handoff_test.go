@@ -222,5 +222,5 @@ func TestCallsBetweenHostsAreJournalled(t *testing.T) {
 	}
 	assert.Contains(t, rows(a, "peer request"), "lend "+UUID(1)+" COMPLETED, grant "+UUID(1)+" COMPLETED")
 	assert.Equal(t, "kvm-a lend COMPLETED, kvm-a grant COMPLETED", rows(b, "peer call"))
-	require.Eventually(t, func() bool { return strings.Contains(rows(b, "peer request"), "notice "+UUID(1)+" COMPLETED") }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(rows(b, "peer request"), "notice "+UUID(1)+" COMPLETED") }, patience, 10*time.Millisecond)
 }

@@ -26,6 +26,9 @@ func (h *Host) hook(ctx context.Context, fc fakevirt.HookCall) fakevirt.HookResu
 	case told && !verdict.Allow && api.Verdicting(fc.Op) && !call.Bypassed:
 		return fakevirt.HookResult{Code: 1, Stderr: "virtlvm: " + verdict.Message + "\n"}
 	case told:
+		if h.c.Granted != nil && len(verdict.XML) > 0 {
+			h.c.Granted(h.Name, fc.Guest, verdict.XML)
+		}
 		return fakevirt.HookResult{Stdout: string(verdict.XML)}
 	case api.Verdicting(fc.Op) && !call.Bypassed:
 		return fakevirt.HookResult{Code: 1, Stderr: "virtlvm: cannot start " + fc.Guest + ": virtlvmd cannot be reached\n"}

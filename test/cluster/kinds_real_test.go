@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 	"virtlvm/test/fakevirt"
 )
 
-// manager is the commands' part of a daemon on host a, with the real kinds.
+// manager is the commands' part of a daemon, with the real kinds.
 type manager struct {
 	*command.Manager
 	stop func()
@@ -31,10 +32,15 @@ func (noHosts) Dead(context.Context, string, string) bool { return false }
 
 func (r *rig) manage() *manager {
 	r.t.Helper()
+	return r.manageOn(r.a, peers{r.a.Daemon()}, func(d time.Duration) <-chan time.Time { return time.After(d / 50) })
+}
+
+// manageOn is manage for any host whose daemon runs.
+func (r *rig) manageOn(h *Host, others command.Peers, after func(time.Duration) <-chan time.Time) *manager {
+	r.t.Helper()
 	m := command.New(command.Options{
-		Journal: r.a.Store(), Peers: peers{r.a.Daemon()}, Hosts: noHosts{}, Kinds: r.kinds(r.a), Host: r.a.Name, BootID: r.a.bootID(),
-		Log: slog.New(slog.NewTextHandler(r.a.log, nil)), Now: time.Now, Interval: time.Minute,
-		After: func(d time.Duration) <-chan time.Time { return time.After(d / 50) },
+		Journal: h.Store(), Peers: others, Hosts: noHosts{}, Kinds: r.kinds(h), Host: h.Name, BootID: h.bootID(),
+		Log: slog.New(slog.NewTextHandler(h.log, nil)), Now: time.Now, Interval: time.Minute, After: after,
 	})
 	require.NoError(r.t, m.Resume(ctx))
 	within, cancel := context.WithCancel(ctx)
@@ -75,48 +81,63 @@ func (m *manager) until(t *testing.T, id int64, state model.CommandState) api.Co
 	return c
 }
 
-// Each kind under the real framework: the daemon is killed while the backend works, and
-// the next one adopts it.
-func TestKindsAreAdopted(t *testing.T) {
-	for kind, tt := range map[string]struct {
-		args   any
-		before func(*rig) (open func())
-		after  func(*rig)
-	}{
-		api.KindVolumeCopy: {copyArgs, func(r *rig) func() {
+// longKind is a kind whose backend waits in the middle of its work until it is let go on.
+type longKind struct {
+	args any
+	// before lets the backend wait; there: it does.
+	before func(*rig) (open func(), there func() bool)
+	after  func(*rig) // what must be so when it is done
+}
+
+func longKinds() map[string]longKind {
+	return map[string]longKind{
+		api.KindVolumeCopy: {copyArgs, func(r *rig) (func(), func() bool) {
+			var waits atomic.Bool
 			gate := make(chan struct{})
-			r.jobs["kvm-a"].Gate = func(string, int) { <-gate }
-			return func() { close(gate) }
+			r.jobs["kvm-a"].Gate = func(string, int) {
+				waits.Store(true)
+				<-gate
+			}
+			return func() { close(gate) }, waits.Load
 		}, func(r *rig) {
 			assert.Equal(r.t, pattern(), r.content("vg_two/copy"))
 			assert.Equal(r.t, "off", r.state(r.a, "vg_two/copy"))
 		}},
-		api.KindVolumeMove: {moveArgs, func(r *rig) func() {
+		api.KindVolumeMove: {moveArgs, func(r *rig) (func(), func() bool) {
 			r.startVM1()
-			return func() { require.NoError(r.t, r.a.Virt.CatchUp(ctx, "vm1", "vda")) }
+			return func() { require.NoError(r.t, r.a.Virt.CatchUp(ctx, "vm1", "vda")) }, func() bool { return true }
 		}, func(r *rig) { assert.Equal(r.t, "/dev/vg_two/vm1", r.definedAt()) }},
-		api.KindGuestMigrate: {migrateArgs, func(r *rig) func() {
+		api.KindGuestMigrate: {migrateArgs, func(r *rig) (func(), func() bool) {
 			r.startVM1()
+			var waits atomic.Bool
 			gate := make(chan struct{})
 			r.step = func(s fakevirt.Step) error {
 				if s == fakevirt.StepPerforming {
+					waits.Store(true)
 					<-gate
 				}
 				return nil
 			}
-			return func() { close(gate) }
+			return func() { close(gate) }, waits.Load
 		}, func(r *rig) { r.runsOn(r.b) }},
-	} {
+	}
+}
+
+// Each kind under the real framework: the daemon is killed while the backend works, and
+// the next one adopts it.
+func TestKindsAreAdopted(t *testing.T) {
+	for kind, tt := range longKinds() {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t)
-			open := sync.OnceFunc(tt.before(r))
+			open, there := tt.before(r)
+			open = sync.OnceFunc(open)
 			t.Cleanup(open) // before the rig's own
 			m := r.manage()
 			c := m.ask(t, kind, tt.args)
 			m.until(t, c.ID, model.StateBackend)
 			require.Eventually(t, func() bool {
 				c, err := m.View(ctx, c.ID, false)
-				return err == nil && c.Progress != nil && c.Progress.Phase != ""
+				return err == nil && c.Progress != nil && c.Progress.Phase != "" && there()
 			}, time.Minute, 5*time.Millisecond, "no progress")
 			m.stop()
 			r.a.StopDaemon()

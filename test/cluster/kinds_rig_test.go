@@ -62,10 +62,10 @@ type rig struct {
 const rigSize = 8 << 20
 
 // newRig makes vg_san and vg_two, with vm1 defined on both hosts and its volume
-// vg_san/vm1 full of a pattern.
-func newRig(t *testing.T) *rig {
+// vg_san/vm1 full of a pattern. There may be more hosts.
+func newRig(t *testing.T, more ...string) *rig {
 	t.Helper()
-	c := New(t, "kvm-a", "kvm-b")
+	c := New(t, append([]string{"kvm-a", "kvm-b"}, more...)...)
 	r := &rig{t: t, c: c, a: c.Hosts["kvm-a"], b: c.Hosts["kvm-b"], jobs: map[string]*backendtest.InProcess{}, kill: &killer{}}
 	require.NoError(t, c.SAN.AddVG(san.VGSpec{Name: "vg_two"}))
 	r.volume("vg_san", "vm1", rigSize)
@@ -553,12 +553,12 @@ func (w *work) cancel(why string) {
 
 // eachCrash runs a story once for each place where the daemon of host a can die, before and
 // after, until there is no such place. Nobody dies in what is done before. Under the race
-// detector it takes every fourth; make test runs them all without.
+// detector it takes every eighth; make test runs them all without.
 func eachCrash(t *testing.T, before func(*rig), story func(*testing.T, *rig)) {
 	t.Helper()
 	step := 1
 	if raceOn {
-		step = 4
+		step = 8
 	}
 	for _, after := range []bool{false, true} {
 		for at := 1; ; at += step {

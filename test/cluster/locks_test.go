@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -201,42 +202,44 @@ func TestLockOfAThinVolumeIsItsPools(t *testing.T) {
 }
 
 func TestTransferIdle(t *testing.T) {
-	_, a, b, o := three(t, "vm1", "two")
-	// From nobody, told by a third host; then from holder to holder, told by each.
-	assert.Equal(t, []api.Transfer{{Volume: "vg_san/vm1", Moved: true}}, move(t, o, "kvm-a", "vg_san/vm1"))
-	assert.Equal(t, "ex", a.Mode("vm1"))
-	assert.Equal(t, []api.Transfer{{Volume: "vg_san/vm1"}}, move(t, o, "kvm-a", "vg_san/vm1"), "it is there already")
-	for _, on := range []*Host{o, a, b} {
-		assert.Equal(t, []api.Transfer{{Volume: "vg_san/vm1", From: "kvm-a", Moved: true}}, move(t, on, "kvm-b", "vg_san/vm1"))
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b, o := three(t, "vm1", "two")
+		// From nobody, told by a third host; then from holder to holder, told by each.
+		assert.Equal(t, []api.Transfer{{Volume: "vg_san/vm1", Moved: true}}, move(t, o, "kvm-a", "vg_san/vm1"))
+		assert.Equal(t, "ex", a.Mode("vm1"))
+		assert.Equal(t, []api.Transfer{{Volume: "vg_san/vm1"}}, move(t, o, "kvm-a", "vg_san/vm1"), "it is there already")
+		for _, on := range []*Host{o, a, b} {
+			assert.Equal(t, []api.Transfer{{Volume: "vg_san/vm1", From: "kvm-a", Moved: true}}, move(t, on, "kvm-b", "vg_san/vm1"))
+			assert.Equal(t, "un ex", a.Mode("vm1")+" "+b.Mode("vm1"))
+			assert.Equal(t, "lease: kvm-b(ex,live,active yes,open no,retained)", shown(t, o, "vg_san/vm1"))
+			assert.Equal(t, []api.Transfer{{Volume: "vg_san/vm1", From: "kvm-b", Moved: true}, {Volume: "vg_san/two", Moved: true}}[:1], move(t, on, "kvm-a", "vg_san/vm1", "/dev/vg_san/vm1"))
+		}
+		// What an operator activated goes too, where an operator says so.
+		_, err := a.Engine().Activate(ctx, api.VolumeRequest{Volume: "vg_san/two"}, "test")
+		require.NoError(t, err)
+		assert.Equal(t, []api.Transfer{{Volume: "vg_san/two", From: "kvm-a", Moved: true}}, move(t, o, "kvm-b", "vg_san/two"))
+		settled(t, a)
+
+		// A guest starts there without more ado, and elsewhere too: nobody uses the volume.
+		define(t, b, "vm2", 2, Disk{Path: "two"})
+		require.NoError(t, b.Virt.Start(ctx, "vm2"))
+		refusedMove(t, o, "kvm-a", "vg_san/two", api.KindInUse, "vg_san/two is used on kvm-b by guest vm2")
+		require.NoError(t, b.Virt.Destroy(ctx, "vm2"))
+		assert.Equal(t, "un", b.Mode("two"), "without the policy a guest's end is the end")
+		define(t, b, "vm1", 1, Disk{Path: "vm1"})
+		require.NoError(t, b.Virt.Start(ctx, "vm1"), "the holder is asked and lets go")
 		assert.Equal(t, "un ex", a.Mode("vm1")+" "+b.Mode("vm1"))
-		assert.Equal(t, "lease: kvm-b(ex,live,active yes,open no,retained)", shown(t, o, "vg_san/vm1"))
-		assert.Equal(t, []api.Transfer{{Volume: "vg_san/vm1", From: "kvm-b", Moved: true}, {Volume: "vg_san/two", Moved: true}}[:1], move(t, on, "kvm-a", "vg_san/vm1", "/dev/vg_san/vm1"))
-	}
-	// What an operator activated goes too, where an operator says so.
-	_, err := a.Engine().Activate(ctx, api.VolumeRequest{Volume: "vg_san/two"}, "test")
-	require.NoError(t, err)
-	assert.Equal(t, []api.Transfer{{Volume: "vg_san/two", From: "kvm-a", Moved: true}}, move(t, o, "kvm-b", "vg_san/two"))
-	settled(t, a)
 
-	// A guest starts there without more ado, and elsewhere too: nobody uses the volume.
-	define(t, b, "vm2", 2, Disk{Path: "two"})
-	require.NoError(t, b.Virt.Start(ctx, "vm2"))
-	refusedMove(t, o, "kvm-a", "vg_san/two", api.KindInUse, "vg_san/two is used on kvm-b by guest vm2")
-	require.NoError(t, b.Virt.Destroy(ctx, "vm2"))
-	assert.Equal(t, "un", b.Mode("two"), "without the policy a guest's end is the end")
-	define(t, b, "vm1", 1, Disk{Path: "vm1"})
-	require.NoError(t, b.Virt.Start(ctx, "vm1"), "the holder is asked and lets go")
-	assert.Equal(t, "un ex", a.Mode("vm1")+" "+b.Mode("vm1"))
-
-	rows, err := o.Store().Commands(ctx, api.CommandFilter{Limit: 1000})
-	require.NoError(t, err)
-	last := slices.IndexFunc(rows, func(c api.Command) bool { return c.Kind == "lock transfer" })
-	require.GreaterOrEqual(t, last, 0)
-	assert.Equal(t, []string{"virtlvm", "lock", "transfer", "vg_san/two", "--to", "kvm-a"}, rows[last].Argv)
-	assert.Equal(t, "FAILED", rows[last].State)
-	for _, h := range []*Host{a, b, o} {
-		ended(t, h)
-	}
+		rows, err := o.Store().Commands(ctx, api.CommandFilter{Limit: 1000})
+		require.NoError(t, err)
+		last := slices.IndexFunc(rows, func(c api.Command) bool { return c.Kind == "lock transfer" })
+		require.GreaterOrEqual(t, last, 0)
+		assert.Equal(t, []string{"virtlvm", "lock", "transfer", "vg_san/two", "--to", "kvm-a"}, rows[last].Argv)
+		assert.Equal(t, "FAILED", rows[last].State)
+		for _, h := range []*Host{a, b, o} {
+			ended(t, h)
+		}
+	})
 }
 
 func TestTransferRefused(t *testing.T) {
@@ -351,11 +354,13 @@ func TestTransferAnswerLost(t *testing.T) {
 	for _, route := range []string{api.RoutePeerRelease, api.RoutePeerRetain} {
 		t.Run(route, func(t *testing.T) {
 			t.Parallel()
-			c, a, b, o := three(t, "vm1")
-			move(t, o, "kvm-a", "vg_san/vm1")
-			c.Lost = func(_, _, path string) bool { return path == route }
-			assert.True(t, move(t, o, "kvm-b", "vg_san/vm1")[0].Moved)
-			assert.Equal(t, "un ex", a.Mode("vm1")+" "+b.Mode("vm1"))
+			synctest.Test(t, func(t *testing.T) {
+				c, a, b, o := three(t, "vm1")
+				move(t, o, "kvm-a", "vg_san/vm1")
+				c.Lost = func(_, _, path string) bool { return path == route }
+				assert.True(t, move(t, o, "kvm-b", "vg_san/vm1")[0].Moved)
+				assert.Equal(t, "un ex", a.Mode("vm1")+" "+b.Mode("vm1"))
+			})
 		})
 	}
 }

@@ -36,7 +36,7 @@ func ends(t *testing.T, h *Host, mode string) {
 	require.Eventually(t, func() bool {
 		h.Engine().Kick() // rather than wait for the next try
 		return h.Mode("vm1") == mode
-	}, 20*time.Second, 50*time.Millisecond, "%s should end with %s, has %s", h.Name, mode, h.Mode("vm1"))
+	}, patience, 50*time.Millisecond, "%s should end with %s, has %s", h.Name, mode, h.Mode("vm1"))
 	settled(t, h)
 }
 
@@ -305,7 +305,7 @@ func TestRowK(t *testing.T) {
 	ends(t, a, "un")
 	ends(t, b, "ex")
 	modes := func(h *Host) string { return h.Mode("base") + h.Mode("quorum") + h.LVM.LockMode("vg_two", "data") }
-	require.Eventually(t, func() bool { return modes(a) == "ununun" && modes(b) == "shshex" }, 5*time.Second, 10*time.Millisecond, "%s %s", modes(a), modes(b))
+	require.Eventually(t, func() bool { return modes(a) == "ununun" && modes(b) == "shshex" }, patience, 10*time.Millisecond, "%s %s", modes(a), modes(b))
 }
 
 // n: the operator's virsh dies between the switch and its confirmation.
@@ -317,7 +317,7 @@ func TestRowN(t *testing.T) {
 	require.Eventually(t, func() bool {
 		p := a.Engine().Status(ctx).Problems
 		return len(p) == 1 && assert.ObjectsAreEqual("guest vm1 runs on kvm-b, and a paused left-over of it is here: run 'virsh destroy vm1' on kvm-a, never 'virsh resume'", p[0])
-	}, 5*time.Second, 10*time.Millisecond, "%v", a.Engine().Status(ctx).Problems)
+	}, patience, 10*time.Millisecond, "%v", a.Engine().Status(ctx).Problems)
 	assert.Equal(t, "sh", a.Mode("vm1"), "never two writers: neither has it alone")
 	assert.Equal(t, "sh", b.Mode("vm1"))
 	require.NoError(t, a.Virt.Destroy(ctx, "vm1"))

@@ -3,6 +3,7 @@ package cluster
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -128,28 +129,31 @@ func TestCanMigrate(t *testing.T) {
 
 // On the way the answer is no, and why.
 func TestCannotMigrateMeanwhile(t *testing.T) {
-	_, a, b := two(t)
-	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
-		if s == fakevirt.StepPerforming {
-			assert.Equal(t, []string{"it is being migrated to kvm-b"}, guestOf(t, a).CannotMigrate)
-			assert.Equal(t, []string{"it is being migrated to here from kvm-a"}, guestOf(t, b).CannotMigrate)
-		}
-		return nil
-	}}))
-	ends(t, b, "ex")
-	assert.True(t, guestOf(t, b).CanMigrate)
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := two(t)
+		require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+			if s == fakevirt.StepPerforming {
+				assert.Equal(t, []string{"it is being migrated to kvm-b"}, guestOf(t, a).CannotMigrate)
+				assert.Equal(t, []string{"it is being migrated to here from kvm-a"}, guestOf(t, b).CannotMigrate)
+			}
+			return nil
+		}}))
+		ends(t, b, "ex")
+		assert.True(t, guestOf(t, b).CanMigrate)
 
-	// No host to go to, and a volume that is not as it should be.
-	b.others = func() []string { return nil }
-	assert.Equal(t, []string{"virtlvm knows no other host; see 'virtlvm peer test'"}, guestOf(t, b).CannotMigrate)
-	b.others = func() []string { return []string{"kvm-a"} }
-	_, err := b.Run("lvchange", "-asy", "vg_san/vm1")
-	require.NoError(t, err)
-	assert.Equal(t, []string{"vg_san/vm1 should be ex and is sh"}, guestOf(t, b).CannotMigrate)
-	require.NoError(t, b.Virt.Destroy(ctx, "vm1"))
-	g, err := b.Engine().ListGuests(ctx)
-	require.NoError(t, err)
-	assert.Empty(t, g)
+		// No host to go to, and a volume that is not as it should be.
+		b.others = func() []string { return nil }
+		assert.Equal(t, []string{"virtlvm knows no other host; see 'virtlvm peer test'"}, guestOf(t, b).CannotMigrate)
+		b.others = func() []string { return []string{"kvm-a"} }
+		synctest.Wait() // no look is under way, and none begins before time passes
+		_, err := b.Run("lvchange", "-asy", "vg_san/vm1")
+		require.NoError(t, err)
+		assert.Equal(t, []string{"vg_san/vm1 should be ex and is sh"}, guestOf(t, b).CannotMigrate)
+		require.NoError(t, b.Virt.Destroy(ctx, "vm1"))
+		g, err := b.Engine().ListGuests(ctx)
+		require.NoError(t, err)
+		assert.Empty(t, g)
+	})
 }
 
 // What LVM says is read again only when devices have come or gone.

@@ -108,11 +108,11 @@ func TestProgramsOfAMigration(t *testing.T) {
 			require.Eventually(t, func() bool {
 				s := a.Engine().Status(ctx)
 				return s.Holds == api.HoldCounts{Exclusive: n} && len(s.Pending) == 0
-			}, 10*time.Second, 10*time.Millisecond)
+			}, patience, 10*time.Millisecond)
 			a.programs.take()
 			b.programs.take()
 			require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{}))
-			require.Eventually(t, func() bool { return b.Mode(fmt.Sprintf("lv%02d", n-1)) == "ex" }, 20*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return b.Mode(fmt.Sprintf("lv%02d", n-1)) == "ex" }, patience, 10*time.Millisecond)
 			settled(t, b)
 			// They read a lease or a volume group at a time, not a volume, and change all
 			// volumes with one command; but a look in the background may come in between.

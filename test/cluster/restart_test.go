@@ -87,7 +87,7 @@ func TestStartThatNeverBecomesAGuest(t *testing.T) {
 	h.c.Advance(61 * time.Second)
 	h.Engine().Kick()
 	settled(t, h)
-	require.Eventually(t, func() bool { return h.Mode("vm1") == "un" }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return h.Mode("vm1") == "un" }, patience, 5*time.Millisecond)
 }
 
 func TestLibvirtdThatAskedIsGone(t *testing.T) {
@@ -97,7 +97,7 @@ func TestLibvirtdThatAskedIsGone(t *testing.T) {
 	stamp.LibvirtdPID = 1 // not the test's own process, so not alive
 	require.True(t, h.Engine().Hook(ctx, api.HookCall{Guest: "vm1", Op: "prepare", SubOp: "begin", Extra: "-", XML: xml, Stamp: stamp}).Allow)
 	h.Engine().Kick()
-	require.Eventually(t, func() bool { return h.Mode("vm1") == "un" }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return h.Mode("vm1") == "un" }, patience, 5*time.Millisecond)
 }
 
 // The hook gives up while its start waits: what was done for it is undone.
@@ -193,7 +193,7 @@ func TestLostLockIsTakenAgain(t *testing.T) {
 	_, err := h.Run("lvchange", "-asy", "vg_san/vm1")
 	require.NoError(t, err)
 	h.Engine().Kick()
-	require.Eventually(t, func() bool { return h.Mode("vm1") == "ex" }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return h.Mode("vm1") == "ex" }, patience, 5*time.Millisecond)
 }
 
 func TestOperator(t *testing.T) {

@@ -27,7 +27,7 @@ func runAndStop(t *testing.T, h *Host) {
 			seen = seen && (hold.Guest != guest || !model.IsGuest(hold.Owner) || hold.Attempt.Seen)
 		}
 		return seen
-	}, 10*time.Second, 5*time.Millisecond)
+	}, patience, 5*time.Millisecond)
 	require.NoError(t, h.Virt.Destroy(ctx, guest))
 }
 
@@ -163,14 +163,14 @@ func TestRetainEndsWithEveryOtherEnd(t *testing.T) {
 	require.Eventually(t, func() bool {
 		holds, err := a.Store().Holds(ctx)
 		return err == nil && len(holds) == 0
-	}, 5*time.Second, 5*time.Millisecond)
+	}, patience, 5*time.Millisecond)
 	assert.Equal(t, "un", a.Mode("vm1"))
 	// By hand into shared: neither ours nor anybody's, and closed.
 	runAndStop(t, a)
 	_, err = a.Run("lvchange", "-asy", "vg_san/vm1")
 	require.NoError(t, err)
 	a.Engine().Kick()
-	require.Eventually(t, func() bool { return a.Mode("vm1") == "un" }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return a.Mode("vm1") == "un" }, patience, 5*time.Millisecond)
 	// The host.
 	runAndStop(t, a)
 	a.PowerCut()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -40,7 +41,7 @@ func hit(t *testing.T, c *Cluster, id int) {
 			}
 		}
 		return false
-	}, 2*time.Second, time.Millisecond, "the fault was not met")
+	}, patience, time.Millisecond, "the fault was not met")
 }
 
 func commandsWith(t *testing.T, h *Host, words string) (found []string) {
@@ -63,7 +64,7 @@ func TestSafetyStartOverALivingQEMU(t *testing.T) {
 	lvs(t, c, "vm1")
 	define(t, a, "vm1", 1, Disk{Path: "vm1"})
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
-	require.Eventually(t, func() bool { return a.Engine().Status(ctx).Guests == 1 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return a.Engine().Status(ctx).Guests == 1 }, patience, time.Millisecond)
 	require.NoError(t, os.Remove(filepath.Join(a.Virt.RunDir(), "vm1.xml")))
 	require.Equal(t, 1, a.Engine().Status(ctx).Guests, "its QEMU is still known to run")
 	err := a.Virt.Start(ctx, "vm1")
@@ -121,7 +122,7 @@ func TestSafetyAdoptionIsAllOrNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
 	a.glass.Store(false)
-	require.Eventually(t, func() bool { return len(a.Engine().Status(ctx).Problems) > 0 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.Engine().Status(ctx).Problems) > 0 }, patience, time.Millisecond)
 	err = a.Virt.Start(ctx, "clone")
 	require.Error(t, err, "vm1 runs and writes vg_san/good")
 }
@@ -246,7 +247,7 @@ func TestSafetyNewDatabaseGetsTheHolds(t *testing.T) {
 		c.Advance(3 * time.Second)
 		all, _ := filepath.Glob(db + ".corrupt-*")
 		return len(all) > 0 && a.Store().Health(ctx) == nil
-	}, 2*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 	a.Engine().Kick()
 	time.Sleep(200 * time.Millisecond)
 	holds, err := a.Store().Holds(ctx)
@@ -280,46 +281,50 @@ func TestSafetyAbandonedStartLeavesNoHold(t *testing.T) {
 // Two prepares of one guest (libvirtd was restarted in the middle of the first): the
 // first, refused late, takes away what the second was granted.
 func TestSafetyLateRefusalSparesANewerStart(t *testing.T) {
-	c := New(t, "kvm-a", "kvm-b")
-	a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
-	require.NoError(t, c.SAN.AddVG(san.VGSpec{Name: "zz"}))
-	_, err := c.SAN.AddLV("zz", san.LVSpec{Name: "two"})
-	require.NoError(t, err)
-	lvs(t, c, "one")
-	_, err = b.Run("lvchange", "-aey", "zz/two")
-	require.NoError(t, err)
-	hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Volume: "zz/two"})
-	first := make(chan api.HookVerdict, 1)
-	go func() {
-		first <- a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}, Disk{Path: "/dev/zz/two"}))
-	}()
-	hit(t, c, hang)
-	// The administrator has taken the second disk out and starts the guest again.
-	second := a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}))
-	require.True(t, second.Allow, second.Message)
-	require.NoError(t, c.SAN.ClearFaults(hang))
-	require.False(t, (<-first).Allow)
-	time.Sleep(100 * time.Millisecond)
-	assert.Equal(t, "ex", a.Mode("one"), "the newer start was allowed and waits for its QEMU")
+	synctest.Test(t, func(t *testing.T) {
+		c := New(t, "kvm-a", "kvm-b")
+		a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
+		require.NoError(t, c.SAN.AddVG(san.VGSpec{Name: "zz"}))
+		_, err := c.SAN.AddLV("zz", san.LVSpec{Name: "two"})
+		require.NoError(t, err)
+		lvs(t, c, "one")
+		_, err = b.Run("lvchange", "-aey", "zz/two")
+		require.NoError(t, err)
+		hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Volume: "zz/two"})
+		first := make(chan api.HookVerdict, 1)
+		go func() {
+			first <- a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}, Disk{Path: "/dev/zz/two"}))
+		}()
+		hit(t, c, hang)
+		// The administrator has taken the second disk out and starts the guest again.
+		second := a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}))
+		require.True(t, second.Allow, second.Message)
+		require.NoError(t, c.SAN.ClearFaults(hang))
+		require.False(t, (<-first).Allow)
+		time.Sleep(100 * time.Millisecond)
+		assert.Equal(t, "ex", a.Mode("one"), "the newer start was allowed and waits for its QEMU")
+	})
 }
 
 // [lvm] timeout is not applied to commands that look: a hung lvs outlasts every hook.
 func TestSafetyReadsHaveTheConfiguredDeadline(t *testing.T) {
-	c := New(t, "kvm-a")
-	a := c.Hosts["kvm-a"]
-	lvs(t, c, "disk")
-	hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvs"})
-	done := make(chan api.HookVerdict, 1)
-	go func() { done <- a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "disk"})) }()
-	select {
-	case v := <-done:
-		assert.False(t, v.Allow)
-		require.NoError(t, c.SAN.ClearFaults(hang))
-	case <-time.After(2700 * time.Millisecond):
-		t.Error("CommandTimeout is 2 s and lvs still hangs")
-		require.NoError(t, c.SAN.ClearFaults(hang))
-		<-done
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := New(t, "kvm-a")
+		a := c.Hosts["kvm-a"]
+		lvs(t, c, "disk")
+		hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvs"})
+		done := make(chan api.HookVerdict, 1)
+		go func() { done <- a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "disk"})) }()
+		select {
+		case v := <-done:
+			assert.False(t, v.Allow)
+			require.NoError(t, c.SAN.ClearFaults(hang))
+		case <-time.After(21 * time.Second):
+			t.Error("CommandTimeout is 20 s and lvs still hangs")
+			require.NoError(t, c.SAN.ClearFaults(hang))
+			<-done
+		}
+	})
 }
 
 // A VG that the administrator takes out of scope while guests run is still worked on.
@@ -355,7 +360,7 @@ func TestSafetyThinPoolLockLeftBehind(t *testing.T) {
 	require.Equal(t, "ex", a.Mode("thin"))
 	armed(t, c, san.Fault{Kind: san.FaultUnlock, Host: "kvm-a", Tool: "lvchange", Times: 1})
 	require.NoError(t, a.Virt.Destroy(ctx, "vm1"))
-	require.Eventually(t, func() bool { a.Engine().Kick(); return a.Mode("thin") == "un" }, 5*time.Second, 50*time.Millisecond,
+	require.Eventually(t, func() bool { a.Engine().Kick(); return a.Mode("thin") == "un" }, patience, 50*time.Millisecond,
 		"the lock of the pool is still held: %s", a.Mode("thin"))
 }
 
@@ -379,7 +384,7 @@ func TestSafetyActiveCommitIsNoDoubleUse(t *testing.T) {
 	require.NoError(t, os.WriteFile(file+".new", []byte(text), 0o600))
 	require.NoError(t, os.Rename(file+".new", file))
 	a.Engine().Kick()
-	require.Eventually(t, func() bool { return a.Mode("base") == "ex" }, 5*time.Second, 10*time.Millisecond, "QEMU writes the base")
+	require.Eventually(t, func() bool { return a.Mode("base") == "ex" }, patience, 10*time.Millisecond, "QEMU writes the base")
 	assert.Empty(t, a.Engine().Status(ctx).Problems)
 }
 
@@ -454,7 +459,7 @@ func TestSafetyLeftoverWithoutPid(t *testing.T) {
 	a.StartDaemon()
 	<-done
 	a.Engine().Kick()
-	require.Eventually(t, func() bool { return a.Mode("disk") == "un" }, 5*time.Second, 10*time.Millisecond, "active, locked, and nobody's")
+	require.Eventually(t, func() bool { return a.Mode("disk") == "un" }, patience, 10*time.Millisecond, "active, locked, and nobody's")
 }
 
 // A hold is ended by mistake while its guest runs (see the stale look): the kernel keeps

@@ -45,10 +45,13 @@ type sim struct {
 	shared map[string]int  // since which event a host has a volume shared, by "host vg/lv"
 	twice  map[int]bool    // pids of QEMUs that libvirt or an operator lets run beside another
 	faults []int
-	hand   map[string]bool // "host vg/lv" that an operator has activated
-	over   bool            // nothing waits any more
-	bad    string          // the first thing that must not be
-	trace  []event
+	hand   map[string]bool // "host vg/lv" that an operator has activated, false: and given up
+	// granted are the newest domains with a grant, by "host guest".
+	granted    map[string][]byte
+	over       bool   // nothing waits any more
+	migrations int    // that operators have begun
+	bad        string // the first thing that must not be
+	trace      []event
 }
 
 // event is a line of the trace; who is empty where the schedule has decided it.
@@ -113,7 +116,7 @@ type op struct {
 func newSim(t TB, hosts []string, o swarm, dice dice, tally *tally) *sim {
 	s := &sim{
 		t: t, hosts: hosts, o: o, dice: dice, tally: tally, locks: map[string]*lock{}, cut: map[string]bool{}, shared: map[string]int{},
-		twice: map[int]bool{}, hand: map[string]bool{},
+		twice: map[int]bool{}, hand: map[string]bool{}, granted: map[string][]byte{},
 	}
 	s.Cluster = NewWith(t, Options{
 		Hosts: hosts, VGs: []san.VGSpec{{Name: "vg_san"}, {Name: "vg_two"}}, Memory: true,
@@ -122,6 +125,11 @@ func newSim(t TB, hosts []string, o swarm, dice dice, tally *tally) *sim {
 	s.SAN.Wait = s.program
 	s.At = s.at
 	s.Pause = s.pause
+	s.Granted = func(host, guest string, xml []byte) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.granted[host+" "+guest] = xml
+	}
 	s.Net = s
 	t.Cleanup(s.end)
 	s.define()

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -308,8 +309,8 @@ func (s *sim) start(h *Host, guest string) *op {
 	return s.begin("virsh start "+guest+" on "+h.Name, []*Host{h}, func(ctx context.Context) error { return h.Virt.Start(ctx, guest) })
 }
 
-func (s *sim) destroy(h *Host, guest string) {
-	s.begin("virsh destroy "+guest+" on "+h.Name, []*Host{h}, func(ctx context.Context) error { return h.Virt.Destroy(ctx, guest) })
+func (s *sim) destroy(h *Host, guest string) *op {
+	return s.begin("virsh destroy "+guest+" on "+h.Name, []*Host{h}, func(ctx context.Context) error { return h.Virt.Destroy(ctx, guest) })
 }
 
 // moves: somebody migrates the guest.
@@ -349,9 +350,43 @@ func (s *sim) operate() {
 			h := s.host()
 			s.begin("libvirtd restarts on "+h.Name, []*Host{h}, h.RestartLibvirtd)
 		}},
+		choice{when(running && !s.moves(g), 2), func() { s.askToLend(g, s.place(g)) }},
 		choice{when(s.o.hand, 8), s.byHand},
 		choice{when(s.o.hand, 4), s.activate},
 	)
+}
+
+// askToLend is a host that asks for the volumes of a guest that nobody migrates: it must not
+// get them.
+func (s *sim) askToLend(g Guest, holder *Host) {
+	from := s.other(holder)
+	quiet := func() bool {
+		return !s.moves(g) && !slices.ContainsFunc(s.alive(), func(q qemu) bool { return q.guest.Name == g.Name && q.Async != "" })
+	}
+	if from == holder || !quiet() {
+		return
+	}
+	began := s.migrations
+	s.begin("asks for "+g.Name+" of "+holder.Name+" on "+from.Name, []*Host{from, holder}, func(ctx context.Context) error {
+		body, err := json.Marshal(api.LendRequest{UUID: g.UUID, Guest: g.Name})
+		if err != nil {
+			return err
+		}
+		data, err := s.Call(ctx, from.Name, holder.Name, api.RoutePeerLend, body)
+		if err != nil {
+			return err
+		}
+		var answer api.LendAnswer
+		if err := json.Unmarshal(data, &answer); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if answer.Migrating && s.migrations == began {
+			s.fail("%s lends %s to %s, which nobody migrates", holder.Name, g.Name, from.Name)
+		}
+		return nil
+	})
 }
 
 // resume is `virsh resume`, for which libvirt calls no hook: also of a guest that a
@@ -439,7 +474,8 @@ type migrating struct {
 // migrate is `virsh migrate` with some options.
 func (s *sim) migrate(g Guest, src, dst *Host) {
 	o := fakevirt.MigrateOptions{Persistent: true}
-	switch s.draw(24, "options") {
+	refused, anyway := false, false
+	switch s.draw(27, "options") {
 	case 17:
 		o.P2P = true
 	case 18:
@@ -452,6 +488,10 @@ func (s *sim) migrate(g Guest, src, dst *Host) {
 		o.Offline = true
 	case 23:
 		o.PostCopy = s.o.postCopy
+	case 24:
+		refused = true // by libvirt there, when the hook has said yes
+	case 25, 26:
+		refused, anyway = true, true
 	}
 	name := fmt.Sprintf("virsh migrate %s from %s to %s", g.Name, src.Name, dst.Name)
 	for _, option := range []struct {
@@ -469,8 +509,14 @@ func (s *sim) migrate(g Guest, src, dst *Host) {
 			name += " " + option.word
 		}
 	}
+	s.mu.Lock()
+	s.migrations++
+	s.mu.Unlock()
 	s.begin(name, []*Host{src, dst}, func(ctx context.Context) error {
 		o.Step = func(step fakevirt.Step) error {
+			if refused && step == fakevirt.StepMigrateHook {
+				return errors.New("libvirt refuses")
+			}
 			w := &waiter{task: taskOf(ctx), what: "step " + string(step), step: &migrating{src, dst, g, step, o}}
 			s.wait(w)
 			return w.fault
@@ -481,8 +527,28 @@ func (s *sim) migrate(g Guest, src, dst *Host) {
 			s.pause(ctx, "connection lost")
 			err = errors.Join(err, dst.Virt.ConnectionLost(ctx, g.Name))
 		}
+		if anyway {
+			err = errors.Join(err, s.startGranted(ctx, dst, g))
+		}
 		return err
 	})
+}
+
+// startGranted is a script that starts a guest, whose migration has been refused, from the
+// domain that it was to have: with the grant of a migration that is over.
+func (s *sim) startGranted(ctx context.Context, h *Host, g Guest) error {
+	s.mu.Lock()
+	xml := s.granted[h.Name+" "+g.Name]
+	s.mu.Unlock()
+	if xml == nil {
+		return nil
+	}
+	if _, err := h.Virt.Define(ctx, xml); err != nil {
+		return err
+	}
+	err := h.Virt.Start(ctx, g.Name)
+	s.count("start with an old grant", err)
+	return err
 }
 
 // stepFault draws what goes wrong at a step of a migration; mostly nothing.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"virtlvm/test/fakevirt"
 )
 
 // settleAll repairs everything, lets everything go on and has operators clean up what only
@@ -29,12 +31,42 @@ func (s *sim) settleAll() {
 		}
 		s.run(5*time.Minute, idle)
 	}
+	s.settle()
+	s.useAgain()
+}
+
+func (s *sim) settle() {
 	ctx := withTask(context.Background(), &task{name: "test", free: true})
-	settled := func() bool { return len(s.Unsettled(ctx)) == 0 }
-	s.run(10*time.Minute, settled)
+	s.run(10*time.Minute, func() bool { return len(s.Unsettled(ctx)) == 0 })
 	if bad := s.Unsettled(ctx); len(bad) > 0 {
 		s.fail("does not settle: %s", strings.Join(bad, "; "))
 	}
+}
+
+// useAgain: where nothing is wrong any more a guest can be stopped, started and migrated,
+// however slowly. To refuse is safe, but not all there is to do.
+func (s *sim) useAgain() {
+	must := func(o *op) {
+		s.run(5*time.Minute, func() bool { return o.done })
+		if !o.done || o.err != nil {
+			s.fail("nothing is wrong any more, but %s (ended %v): %v", o.name, o.done, o.err)
+		}
+	}
+	for _, q := range s.alive() {
+		must(s.destroy(q.host, q.guest.Name))
+	}
+	for _, key := range sortedKeys(s.hand) {
+		must(s.giveUp(key)) // what a guest used until now as well
+	}
+	src, dst := s.Hosts[s.hosts[0]], s.Hosts[s.hosts[len(s.hosts)-1]]
+	must(s.start(src, "vm1"))
+	must(s.begin("virsh migrate vm1 at last", []*Host{src, dst}, func(ctx context.Context) error {
+		return fakevirt.Migrate(ctx, src.Virt, dst.Virt, "vm1", fakevirt.MigrateOptions{Persistent: true, Step: func(fakevirt.Step) error {
+			time.Sleep(300 * time.Millisecond) // the daemons look at it
+			return nil
+		}})
+	}))
+	s.settle()
 }
 
 func (s *sim) unfinished() string {
@@ -129,13 +161,17 @@ func (s *sim) cleanUp() (any bool) {
 	}
 	// Also what is off: an operator's hold waits for it, and would for ever.
 	for _, key := range sortedKeys(s.hand) {
-		name, volume, _ := strings.Cut(key, " ")
-		h := s.Hosts[name]
-		delete(s.hand, key)
-		any = true
-		s.begin("clean up "+volume+" on "+name, []*Host{h}, func(ctx context.Context) error {
-			return h.giveUp(ctx, volume)
-		})
+		if s.hand[key] {
+			s.hand[key], any = false, true
+			s.giveUp(key)
+		}
 	}
 	return any
+}
+
+// giveUp deactivates what an operator has activated, unless a guest uses it.
+func (s *sim) giveUp(key string) *op {
+	name, volume, _ := strings.Cut(key, " ")
+	h := s.Hosts[name]
+	return s.begin("clean up "+volume+" on "+name, []*Host{h}, func(ctx context.Context) error { return h.giveUp(ctx, volume) })
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -38,7 +39,7 @@ func settled(t *testing.T, h *Host) {
 	require.Eventually(t, func() bool {
 		s := h.Engine().Status(ctx)
 		return len(s.Pending) == 0 && s.Holds.Ending == 0
-	}, 5*time.Second, 5*time.Millisecond, "%+v", h.Engine().Status(ctx))
+	}, patience, 5*time.Millisecond, "%+v", h.Engine().Status(ctx))
 }
 
 func TestExclusiveWhileItRuns(t *testing.T) {
@@ -72,36 +73,41 @@ func TestExclusiveWhileItRuns(t *testing.T) {
 }
 
 func TestBothAtOnce(t *testing.T) {
-	rounds := 1000
-	if testing.Short() {
-		rounds = 50
-	}
-	c := New(t, "kvm-a", "kvm-b")
-	a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
-	lvs(t, c, "vm1")
-	define(t, a, "vm1", 1, Disk{Path: "vm1"})
-	define(t, b, "vm1", 1, Disk{Path: "vm1"})
-	won := map[string]int{}
-	for i := range rounds {
-		errs := make([]error, 2)
-		var wg sync.WaitGroup
-		for n, h := range []*Host{a, b} {
-			wg.Go(func() { errs[n] = h.Virt.Start(ctx, "vm1") })
+	synctest.Test(t, func(t *testing.T) {
+		rounds := 1000
+		if raceOn {
+			rounds = 100 // make test runs them all without
 		}
-		wg.Wait()
-		winner, loser, err := a, b, errs[1]
-		if errs[0] != nil {
-			winner, loser, err = b, a, errs[0]
+		if testing.Short() {
+			rounds = 50
 		}
-		require.True(t, (errs[0] == nil) != (errs[1] == nil), "round %d: exactly one runs: %v, %v", i, errs[0], errs[1])
-		require.Contains(t, err.Error(), "by "+winner.Name, "round %d: the loser is told who won", i)
-		require.Equal(t, "ex", winner.Mode("vm1"))
-		require.Equal(t, "un", loser.Mode("vm1"))
-		won[winner.Name]++
-		require.NoError(t, winner.Virt.Destroy(ctx, "vm1"))
-		require.Equal(t, "un", winner.Mode("vm1"))
-	}
-	t.Logf("%d rounds, won by %v", rounds, won)
+		c := New(t, "kvm-a", "kvm-b")
+		a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
+		lvs(t, c, "vm1")
+		define(t, a, "vm1", 1, Disk{Path: "vm1"})
+		define(t, b, "vm1", 1, Disk{Path: "vm1"})
+		won := map[string]int{}
+		for i := range rounds {
+			errs := make([]error, 2)
+			var wg sync.WaitGroup
+			for n, h := range []*Host{a, b} {
+				wg.Go(func() { errs[n] = h.Virt.Start(ctx, "vm1") })
+			}
+			wg.Wait()
+			winner, loser, err := a, b, errs[1]
+			if errs[0] != nil {
+				winner, loser, err = b, a, errs[0]
+			}
+			require.True(t, (errs[0] == nil) != (errs[1] == nil), "round %d: exactly one runs: %v, %v", i, errs[0], errs[1])
+			require.Contains(t, err.Error(), "by "+winner.Name, "round %d: the loser is told who won", i)
+			require.Equal(t, "ex", winner.Mode("vm1"))
+			require.Equal(t, "un", loser.Mode("vm1"))
+			won[winner.Name]++
+			require.NoError(t, winner.Virt.Destroy(ctx, "vm1"))
+			require.Equal(t, "un", winner.Mode("vm1"))
+		}
+		t.Logf("%d rounds, won by %v", rounds, won)
+	})
 }
 
 func qcow2(t *testing.T, c *Cluster, lv, backing, format string) {

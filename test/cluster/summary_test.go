@@ -24,7 +24,7 @@ func TestSummary(t *testing.T) {
 		a.Engine().Kick()
 		s = a.Engine().Summary()
 		return s.Holds.Exclusive+s.Holds.Ending == 0 && s.Passes["ok"] > 0
-	}, 10*time.Second, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	assert.Empty(t, s.Pending)
 	assert.Zero(t, s.Problems)
 }

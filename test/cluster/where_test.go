@@ -118,7 +118,7 @@ func events(t *testing.T, h *Host, want ...string) {
 			}
 		}
 		return len(texts) == len(want)
-	}, 10*time.Second, 10*time.Millisecond, "want (newest first):\n%s\nevents:\n%s", strings.Join(want, "\n"), &lazy{&texts})
+	}, patience, 10*time.Millisecond, "want (newest first):\n%s\nevents:\n%s", strings.Join(want, "\n"), &lazy{&texts})
 }
 
 type lazy struct{ texts *[]string }
@@ -158,7 +158,7 @@ func TestHandmadeChanges(t *testing.T) {
 	look()
 	h.c.Advance(2 * time.Minute)
 	h.Engine().Kick()
-	events(t, h, "mode vg_san/y: its lock on this host has gone from ex to sh, not by virtlvm", "activated", "deactivated", "activated")
+	events(t, h, "mode vg_san/y: the lock of vg_san/y on this host has gone from ex to sh, not by virtlvm", "activated", "deactivated", "activated")
 	for _, lv := range []string{"x", "y", "z"} {
 		assert.NotEqual(t, "un", h.Mode(lv), "not touched")
 	}
@@ -176,7 +176,7 @@ func TestHandmadeUnderAGuest(t *testing.T) {
 	require.NoError(t, err)
 	h.Engine().DevicesChanged(ctx)
 	events(t, h, "deactivated vg_san/vm1: deactivated on this host, not by virtlvm: vg_san/vm1 (needed by guest vm1)")
-	require.Eventually(t, func() bool { return h.Mode("vm1") == "ex" }, 5*time.Second, 10*time.Millisecond, "and it is taken again")
+	require.Eventually(t, func() bool { return h.Mode("vm1") == "ex" }, patience, 10*time.Millisecond, "and it is taken again")
 	h.Engine().DevicesChanged(ctx)
 	assert.Len(t, h.Engine().Status(ctx).Events, 1)
 }

@@ -28,11 +28,13 @@ const (
 	FaultUnlock FaultKind = "unlock"
 	// FaultActivate: the lock is taken, then the device cannot be made.
 	FaultActivate FaultKind = "activate"
+	// FaultGlobalLock: another host keeps the global lock; reports of all VGs fail.
+	FaultGlobalLock FaultKind = "global lock"
 )
 
 // FaultKinds are all kinds.
 func FaultKinds() []FaultKind {
-	return []FaultKind{FaultHang, FaultExit, FaultGarbage, FaultWarnings, FaultMissing, FaultUnlock, FaultActivate}
+	return []FaultKind{FaultHang, FaultExit, FaultGarbage, FaultWarnings, FaultMissing, FaultUnlock, FaultActivate, FaultGlobalLock}
 }
 
 // Fault makes the calls that match it go wrong. An empty Host, Tool, Match or Volume

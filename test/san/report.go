@@ -56,6 +56,11 @@ func (c *call) report(kind, columns string, fields map[string]field, prefixes []
 	format := sizeFormat{units: o.last("units"), bare: o.has("nosuffix")}
 	var lines [][]string
 	err := c.view(func(st *state, hs *hostState) error {
+		if len(o.rest) == 0 && c.fault(FaultGlobalLock, "") != nil {
+			c.fail("Global lock failed: held by other host.")
+			code = exitFailed
+			return nil
+		}
 		var rows []row
 		rows, code = c.rows(st, hs, kind, o)
 		for _, r := range rows {
@@ -199,5 +204,8 @@ func (c *call) version() int {
 }
 
 func escape(s string) string {
+	if !strings.ContainsAny(s, `\"`) {
+		return s // as nearly all are; a Replacer is made anew each time
+	}
 	return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s)
 }

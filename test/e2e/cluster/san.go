@@ -63,11 +63,19 @@ func (c *Cluster) RemoveSecond(ctx context.Context) error {
 	if _, err := c.B.Must(ctx, "vgchange --lockstop "+Second); err != nil {
 		return err
 	}
-	// Until sanlock has seen that kvm-b is out: "not stopped on other hosts".
-	return Eventually(ctx, time.Minute, func() error {
-		_, err := c.A.Must(ctx, "vgremove -qq -y "+Second)
+	// A vgremove before sanlock has seen that kvm-b is out fails, and one of many that
+	// followed each other has hung in lvmlockd, with the global lock in its hand.
+	err := Eventually(ctx, 3*time.Minute, func() error {
+		out, err := c.A.Must(ctx, "sanlock client gets -h 1 | awk '/^s / { on = index($2, \"lvm_"+Second+":\") } on && /^h 2 / && !/FREE/'")
+		if err == nil && out != "" {
+			err = fmt.Errorf("kvm-b has not left %s: %s", Second, out)
+		}
 		return err
 	})
+	if err == nil {
+		_, err = c.A.Must(ctx, "vgremove -qq -y "+Second)
+	}
+	return err
 }
 
 func (c *Cluster) hasSecond(ctx context.Context) (bool, error) {
