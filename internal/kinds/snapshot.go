@@ -121,7 +121,7 @@ func (k volumeSnapshot) planGuest(p *snapshotPlan, src model.Volume, h model.Hol
 		return notKnown("cannot read the disks of guest %s: %v", g.Name, err)
 	}
 	for _, disk := range d.Disks {
-		at, err := volumeMove(k).isAt(disk.Source, src.Name(), src.ID)
+		at, err := k.isAt(disk.Source, src.Name(), src.ID)
 		if err != nil {
 			return err
 		}
