@@ -152,6 +152,10 @@ func (m *Manager) Settle(ctx context.Context, uuid string) error {
 		if err := m.adoptNow(ctx, s, g); err != nil {
 			return err
 		}
+		// The ensure loop has not seen these disks: the next ones may be those that it has.
+		m.mu.Lock()
+		delete(m.adopted, uuid)
+		m.mu.Unlock()
 	}
 	m.judgeBy(ctx, s, uuid)
 	m.ensureGuest(ctx, uuid)

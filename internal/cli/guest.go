@@ -15,9 +15,9 @@ import (
 
 func (p *program) guestCommand() *cli.Command {
 	return &cli.Command{
-		Name: "guest", Usage: "migrate a guest, or show how its live migration goes", UsageText: "virtlvm guest migrate GUEST HOST | virtlvm guest handoff GUEST",
+		Name: "guest", Usage: "work on a guest, or show how its live migration goes", UsageText: "virtlvm guest COMMAND",
 		Description: description("See `virtlvm guests` for what runs here.", "virtlvm guest migrate vm1 kvm-b"),
-		Subcommands: []*cli.Command{p.guestMigrateCommand(), {
+		Subcommands: []*cli.Command{p.guestMigrateCommand(), p.guestAttachCommand(), p.guestDetachCommand(), {
 			Name: "handoff", Usage: "show where a live migration stands, step by step", UsageText: "virtlvm guest handoff GUEST",
 			Description: description("Shows the migration of the guest (its name or uuid) that is under way from or to this\nhost, and the last one that has ended: each step with its time, of the source and of the\ndestination, which is asked as well. Each host's times are by its own clock.", "virtlvm guest handoff vm1"),
 			Action: func(c *cli.Context) error {
@@ -29,8 +29,8 @@ func (p *program) guestCommand() *cli.Command {
 				}, p.handoff)
 			},
 		}},
-		Action: func(c *cli.Context) error {
-			return usageError("wrong usage; usage: %s", c.Command.UsageText)
+		Action: func(*cli.Context) error {
+			return usageError("wrong usage; `virtlvm guest --help` lists the commands")
 		},
 	}
 }

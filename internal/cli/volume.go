@@ -14,6 +14,7 @@ func (p *program) volumeCommand() *cli.Command {
 			p.volumeListCommand(),
 			p.volumeShowCommand(),
 			p.volumeCreateCommand(),
+			p.volumeResizeCommand(),
 			p.volumeCopyCommand(),
 			p.volumeMoveCommand(),
 		}, p.volumeEndCommands()...),

@@ -148,6 +148,50 @@ func (p *program) volumeCreateCommand() *cli.Command {
 	}
 }
 
+func (p *program) volumeResizeCommand() *cli.Command {
+	return &cli.Command{
+		Name: "resize", Usage: "make a volume larger, also under a running guest, or smaller",
+		UsageText:   "virtlvm volume resize VG/LV --size [+]SIZE [--shrink] [--format raw|qcow2] [--deadline DURATION] [--on-disconnect continue|cancel] [--detach]",
+		Description: description("Runs on the host that holds the volume, found by itself unless --host names one. SIZE is what the\nguest sees, or with a plus how much is added; a running guest sees it at once. A guest's file\nsystems are its own business. A volume is made smaller only with --shrink, and only while its\nguest is off: what is beyond the new end is lost.", "virtlvm volume resize vg_san/vm1 --size +10G"),
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "size", Usage: "`SIZE` in bytes, or with k, M, G or T (of 1024); +SIZE adds"},
+			&cli.BoolFlag{Name: "shrink", Usage: "allow a smaller size, and lose what is beyond it"},
+			&cli.StringFlag{Name: "format", Usage: "of what is on it: `raw` or qcow2; never guessed", DefaultText: "as its running guest or its tag says, else raw"},
+		}, runFlags()...),
+		Action: func(c *cli.Context) error {
+			if err := oneVolume(c); err != nil {
+				return err
+			}
+			number, add := strings.CutPrefix(c.String("size"), "+")
+			n, err := parseSize(number)
+			if err != nil {
+				return err
+			}
+			if err := p.toHolder(c, api.OpResize); err != nil {
+				return err
+			}
+			return p.run(c, api.KindVolumeResize, api.ResizeArgs{
+				Volume: c.Args().First(), Size: n, Add: add, Shrink: c.Bool("shrink"), Format: c.String("format"),
+			})
+		},
+	}
+}
+
+// toHolder sends a command to the host on which the operation on its volume should run, unless
+// the operator has named one.
+func (p *program) toHolder(c *cli.Context, op string) error {
+	if c.String("host") != "" {
+		return nil
+	}
+	e, err := ask(c, slow, func(d *client.Client, ctx context.Context) (api.Endpoint, error) {
+		return d.Where(ctx, c.Args().First(), op, "")
+	})
+	if err != nil || e.Self {
+		return err
+	}
+	return c.Set("host", e.Host)
+}
+
 // parseSize reads a number of bytes: "20G", "1.5T", "4194304". Units are of 1024, as LVM's.
 func parseSize(text string) (int64, error) {
 	number, unit := strings.TrimSpace(text), float64(1)

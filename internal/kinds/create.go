@@ -97,11 +97,8 @@ func (k volumeCreate) planBacking(ctx context.Context, p *createPlan) (model.Vol
 	if err := checkFormat(&p.BackingFormat, formatQcow2); err != nil {
 		return below, err
 	}
-	if key, ok := below.HasTagOf(model.TagIncomplete); ok {
-		return below, inUse("the content of %s is not complete: command %s is at it, or has failed; see 'virtlvm commands'", below.Name(), key)
-	}
-	if below.HasTag(model.TagSuperseded) {
-		return below, inUse("%s is tagged %s: its content is old; name the volume that it was moved to", below.Name(), model.TagSuperseded)
+	if err := current(below); err != nil {
+		return below, err
 	}
 	if !below.HasTag(model.TagShared) {
 		return below, badRequest("%s is no template: a guest might write it, and spoil every volume above it; make it one with 'lvchange --addtag %s %s'", below.Name(), model.TagShared, below.Name())

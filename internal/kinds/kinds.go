@@ -40,6 +40,9 @@ type Engine interface {
 	GiveBack(ctx context.Context, key string) error
 	ExtentSize(ctx context.Context, vg string) (extent, free int64, err error)
 	Create(ctx context.Context, w activation.Work, name string, size int64, tags ...string) (model.Volume, error)
+	Resize(ctx context.Context, w activation.Work, v model.Volume, size int64) error
+	Children(ctx context.Context, v model.Volume) ([]model.Volume, error)
+	Unsaved(ctx context.Context, v model.Volume) error
 	LeaveHere(ctx context.Context, w activation.Work, v model.Volume)
 	Retag(ctx context.Context, w activation.Work, v model.Volume, add, del []string) error
 	RemoveMade(ctx context.Context, w activation.Work, name string) error
@@ -65,6 +68,9 @@ type Virt interface {
 	BlockCopy(ctx context.Context, uuid, target, device, format string, bandwidth int64) error
 	Pivot(ctx context.Context, uuid, target string) error
 	AbortBlockJob(ctx context.Context, uuid, target string) error
+	BlockResize(ctx context.Context, uuid, target string, size int64) error
+	AttachDisk(ctx context.Context, uuid string, disk virt.Disk, where virt.Where) error
+	DetachDisk(ctx context.Context, uuid string, disk virt.Disk, where virt.Where) error
 	RedefineDisk(ctx context.Context, uuid, target, from, to string) error
 }
 
@@ -86,6 +92,8 @@ type Images interface {
 	Format(ctx context.Context, device, format string, size int64) error
 	// Overlay makes an empty qcow2 image on a device, above another image.
 	Overlay(ctx context.Context, device string, size int64, backing, format string) error
+	// Resize changes the size of what a guest sees of an image.
+	Resize(ctx context.Context, device, format string, size int64, smaller bool) error
 	// Measure is the room that an image of a format and a virtual size may take at most.
 	Measure(ctx context.Context, format string, size int64) (int64, error)
 }
@@ -119,6 +127,9 @@ func All(d Deps) map[string]command.Kind {
 		api.KindVolumeErase:  volumeErase{d, false, marks},
 		api.KindVolumeDelete: volumeErase{d, true, marks},
 		api.KindVolumeCreate: volumeCreate{d},
+		api.KindVolumeResize: volumeResize{d},
+		api.KindGuestAttach:  guestAttach{d},
+		api.KindGuestDetach:  guestDetach{d},
 	}
 }
 

@@ -152,15 +152,6 @@ func (k volumeMove) movable(p *movePlan, disk domain.Disk, src model.Volume) err
 	return nil
 }
 
-// isAt reports whether a source is a volume.
-func (k volumeMove) isAt(s domain.Source, name string, id model.VolumeID) (bool, error) {
-	ref, isLV, err := k.Resolver.Resolve(s)
-	if err != nil {
-		return false, notKnown("%v", err)
-	}
-	return isLV && (ref.DMUUID == "" && ref.String() == name || ref.DMUUID != "" && ref.DMUUID == id.DMUUID()), nil
-}
-
 // Start implements command.Kind.
 func (k volumeMove) Start(ctx context.Context, c command.Command) error {
 	var p movePlan

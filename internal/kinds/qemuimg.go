@@ -94,6 +94,18 @@ func (q QemuImg) Overlay(ctx context.Context, device string, size int64, backing
 	return nil
 }
 
+// Resize implements Images.
+func (q QemuImg) Resize(ctx context.Context, device, format string, size int64, smaller bool) error {
+	argv := []string{"resize", "-q", "-f", format}
+	if smaller {
+		argv = append(argv, "--shrink")
+	}
+	if _, err := q.Runner.Run(ctx, run.Cmd{Name: "qemu-img", Args: append(argv, device, strconv.FormatInt(size, 10))}); err != nil {
+		return api.NewError(api.KindInternal, fmt.Sprintf("cannot resize the image on %s: %v", device, err))
+	}
+	return nil
+}
+
 // Measure implements Images.
 func (q QemuImg) Measure(ctx context.Context, format string, size int64) (int64, error) {
 	res, err := q.Runner.Run(ctx, run.Cmd{Name: "qemu-img", Args: []string{"measure", "--output=json", "-O", format, "--size", strconv.FormatInt(size, 10)}})

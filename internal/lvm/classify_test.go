@@ -180,7 +180,7 @@ func TestClassify(t *testing.T) {
 		},
 		"extend own shared": {
 			[]Failure{{Kind: LockMismatch, Volume: "vg_san/lv1", VG: "vg_san"}},
-			api.KindInUse, "cannot run lvextend on vg_san/lv1: it is already locked on this host in another mode",
+			api.KindInUse, "cannot resize vg_san/lv1: it is already locked on this host in another mode",
 		},
 		"lockstart too early": {
 			[]Failure{{Kind: StartFailed, VG: "vg_san", Reason: "invalid parameters for sanlock"}},

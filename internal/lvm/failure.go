@@ -198,6 +198,8 @@ func purpose(argv []string) string {
 		return "create a volume in"
 	case "lvremove":
 		return "remove"
+	case "lvextend", "lvreduce":
+		return "resize"
 	}
 	return "run " + argv[0] + " on"
 }

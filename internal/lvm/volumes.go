@@ -48,3 +48,18 @@ func TagCmd(name string, add, del []string) run.Cmd {
 	cmd.Args = append(cmd.Args, name)
 	return cmd
 }
+
+// ResizeCmd is the lvextend, or where it gets smaller the lvreduce, that gives a volume
+// "vg/lv" so many bytes, a multiple of the VG's extent size. It must be active exclusively
+// here, or nowhere. What lvreduce would cut off is lost; a file system that it finds there it
+// refuses to cut (since 2.03.17).
+func ResizeCmd(name string, size int64, smaller bool) run.Cmd {
+	cmd := run.Cmd{Name: "lvextend", Args: []string{"-L", strconv.FormatInt(size, 10) + "b", name}, Err: CheckName(name)}
+	if smaller {
+		cmd.Name, cmd.Args = "lvreduce", append([]string{"-y"}, cmd.Args...)
+	}
+	if cmd.Err == nil && size <= 0 {
+		cmd.Err = api.NewError(api.KindBadRequest, fmt.Sprintf("cannot resize %s to %d bytes", name, size))
+	}
+	return cmd
+}

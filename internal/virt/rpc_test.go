@@ -21,9 +21,12 @@ const (
 	procAuthList      = 66
 	procGetXML        = 14
 	procLookupUUID    = 24
+	procAttachDevice  = 160
+	procDetachDevice  = 161
 	procUpdateDevice  = 174
 	procGetState      = 212
 	procBlockJobAbort = 237
+	procBlockResize   = 251
 	procBlockJobInfo  = 238
 	procJobStats      = 298
 	procBlockCopy     = 345

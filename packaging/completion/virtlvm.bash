@@ -56,12 +56,18 @@ _virtlvm() {
 		' guest') path='guest' ;;
 		'guest migrate') path='guest/migrate' ;;
 		'guest/migrate --bandwidth' | 'guest/migrate --uri' | 'guest/migrate --deadline' | 'guest/migrate --on-disconnect') value=$word ;;
+		'guest attach') path='guest/attach' ;;
+		'guest/attach --target' | 'guest/attach --format' | 'guest/attach --deadline' | 'guest/attach --on-disconnect') value=$word ;;
+		'guest detach') path='guest/detach' ;;
+		'guest/detach --deadline' | 'guest/detach --on-disconnect') value=$word ;;
 		'guest handoff') path='guest/handoff' ;;
 		' volume') path='volume' ;;
 		'volume list') path='volume/list' ;;
 		'volume show') path='volume/show' ;;
 		'volume create') path='volume/create' ;;
 		'volume/create --size' | 'volume/create --format' | 'volume/create --backing' | 'volume/create --backing-format' | 'volume/create --deadline' | 'volume/create --on-disconnect') value=$word ;;
+		'volume resize') path='volume/resize' ;;
+		'volume/resize --size' | 'volume/resize --format' | 'volume/resize --deadline' | 'volume/resize --on-disconnect') value=$word ;;
 		'volume copy') path='volume/copy' ;;
 		'volume/copy --format' | 'volume/copy --to-format' | 'volume/copy --bandwidth' | 'volume/copy --deadline' | 'volume/copy --on-disconnect') value=$word ;;
 		'volume move') path='volume/move' ;;
@@ -120,7 +126,10 @@ _virtlvm() {
 		case $path in
 		check) candidates+=' --cluster --quiet --fix --yes' ;;
 		guest/migrate) candidates+=' --persistent --undefine-source --auto-converge --bandwidth --uri --deadline --on-disconnect --detach' ;;
+		guest/attach) candidates+=' --target --format --read-only --live --config --deadline --on-disconnect --detach' ;;
+		guest/detach) candidates+=' --live --config --deadline --on-disconnect --detach' ;;
 		volume/create) candidates+=' --size --format --backing --backing-format --deadline --on-disconnect --detach' ;;
+		volume/resize) candidates+=' --size --shrink --format --deadline --on-disconnect --detach' ;;
 		volume/copy) candidates+=' --format --to-format --overwrite --shared --bandwidth --deadline --on-disconnect --detach' ;;
 		volume/move) candidates+=' --to-vg --name --bandwidth --deadline --on-disconnect --detach' ;;
 		volume/erase) candidates+=' --throttle --discard --deadline --on-disconnect --detach' ;;
@@ -142,15 +151,19 @@ _virtlvm() {
 		case "$path $count" in
 		'volumes 0') kind='group' ;;
 		'guest/migrate 0') kind='guest' ;;
+		'guest/attach 0') kind='guest' ;;
+		'guest/attach 1') kind='volume' ;;
+		'guest/detach 0') kind='guest' ;;
 		'guest/handoff 0') kind='guest' ;;
-		'guest 0') candidates='migrate handoff' ;;
+		'guest 0') candidates='migrate attach detach handoff' ;;
 		'volume/list 0') kind='group' ;;
 		'volume/show 0') kind='volume' ;;
 		'volume/create 0') kind='volume' ;;
+		'volume/resize 0') kind='volume' ;;
 		'volume/move 0') kind='volume' ;;
 		'volume/erase 0') kind='volume' ;;
 		'volume/delete 0') kind='volume' ;;
-		'volume 0') candidates='list show create copy move erase delete' ;;
+		'volume 0') candidates='list show create resize copy move erase delete' ;;
 		'locks 0') kind='group' ;;
 		'lock/show 0') kind='volume' ;;
 		'lock/transfer 0') kind='volume' ;;

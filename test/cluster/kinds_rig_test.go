@@ -48,6 +48,8 @@ type rig struct {
 	copies int
 	// deaf: libvirt answers no call of the daemon on host a.
 	deaf bool
+	// clings: no running guest lets go of a disk.
+	clings bool
 	// zeroFirst is the volume group with zero_on_delete.
 	zeroFirst string
 	// asked counts the commands: each has a key of its own, the first ends in 7.
@@ -224,6 +226,23 @@ func (v virtOf) AbortBlockJob(ctx context.Context, uuid, target string) error {
 	return v.call(uuid, func(name string) error { return v.h.Virt.AbortCopy(ctx, name, target) })
 }
 
+func (v virtOf) BlockResize(ctx context.Context, uuid, target string, size int64) error {
+	return v.call(uuid, func(name string) error { return v.h.Virt.BlockResize(ctx, name, target, size) })
+}
+
+func (v virtOf) AttachDisk(ctx context.Context, uuid string, d virt.Disk, where virt.Where) error {
+	return v.call(uuid, func(name string) error {
+		return v.h.Virt.Attach(ctx, name, fakevirt.Device{Path: d.Device, Target: d.Target, Format: d.Format, ReadOnly: d.ReadOnly}, where == virt.InDefinition)
+	})
+}
+
+func (v virtOf) DetachDisk(ctx context.Context, uuid string, d virt.Disk, where virt.Where) error {
+	if v.r.clings && where == virt.InGuest {
+		return nil
+	}
+	return v.call(uuid, func(name string) error { return v.h.Virt.Detach(ctx, name, d.Target, where == virt.InDefinition) })
+}
+
 func (v virtOf) RedefineDisk(ctx context.Context, uuid, target, from, to string) error {
 	return v.call(uuid, func(name string) error { return v.h.Virt.Repoint(ctx, name, target, from, to) })
 }
@@ -301,7 +320,7 @@ func (m mortalRunner) Run(ctx context.Context, cmd run.Cmd) (res run.Result, err
 	if m.k.isDead() {
 		return run.Result{ExitCode: -1}, errKilled
 	}
-	changes := cmd.Name == "lvcreate" || cmd.Name == "lvremove" || cmd.Name == "lvchange"
+	changes := cmd.Name == "lvcreate" || cmd.Name == "lvremove" || cmd.Name == "lvchange" || cmd.Name == "lvextend" || cmd.Name == "lvreduce"
 	if !changes {
 		return m.Runner.Run(ctx, cmd)
 	}
@@ -375,6 +394,10 @@ func (m mortalEngine) RemoveMade(ctx context.Context, w activation.Work, name st
 	return guardedErr(m.k, "RemoveMade", func() error { return m.Manager.RemoveMade(ctx, w, name) })
 }
 
+func (m mortalEngine) Resize(ctx context.Context, w activation.Work, v model.Volume, size int64) error {
+	return guardedErr(m.k, "Resize", func() error { return m.Manager.Resize(ctx, w, v, size) })
+}
+
 func (m mortalEngine) Settle(ctx context.Context, uuid string) error {
 	return guardedErr(m.k, "Settle", func() error { return m.Manager.Settle(ctx, uuid) })
 }
@@ -407,6 +430,18 @@ type mortalVirt struct {
 
 func (m mortalVirt) BlockCopy(ctx context.Context, uuid, target, device, format string, n int64) error {
 	return guardedErr(m.k, "block copy", func() error { return m.virtOf.BlockCopy(ctx, uuid, target, device, format, n) })
+}
+
+func (m mortalVirt) BlockResize(ctx context.Context, uuid, target string, size int64) error {
+	return guardedErr(m.k, "block resize", func() error { return m.virtOf.BlockResize(ctx, uuid, target, size) })
+}
+
+func (m mortalVirt) AttachDisk(ctx context.Context, uuid string, d virt.Disk, where virt.Where) error {
+	return guardedErr(m.k, "attach "+string(where), func() error { return m.virtOf.AttachDisk(ctx, uuid, d, where) })
+}
+
+func (m mortalVirt) DetachDisk(ctx context.Context, uuid string, d virt.Disk, where virt.Where) error {
+	return guardedErr(m.k, "detach "+string(where), func() error { return m.virtOf.DetachDisk(ctx, uuid, d, where) })
 }
 
 func (m mortalVirt) Pivot(ctx context.Context, uuid, target string) error {

@@ -17,6 +17,7 @@ const (
 	extBackingFormat = 0xe2792aca
 	clusterBits      = 16
 	maxBackingName   = 1023
+	qcow2SizeAt      = 24
 )
 
 // qcow2Header is what `qemu-img info` needs of an image.

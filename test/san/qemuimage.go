@@ -1,6 +1,7 @@
 package san
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,6 +143,27 @@ func (c *call) qemuCreate(args []string) int {
 		}
 	}
 	if _, err := im.WriteAt(Qcow2Image(size, o.last("b"), o.last("F")), 0); err != nil {
+		return c.broken(err)
+	}
+	return exitOK
+}
+
+// qemuResize is `qemu-img resize -f qcow2 [--shrink] FILE SIZE`.
+func (c *call) qemuResize(args []string) int {
+	o, err := parse(args, "quiet/q f/f= shrink")
+	if err != nil || len(o.rest) != 2 || o.last("f") != "qcow2" {
+		return c.qemuError(errors.New("Expecting image file name and size")) //nolint:staticcheck // QEMU's words
+	}
+	size, _ := strconv.ParseInt(o.rest[1], 10, 64)
+	im, err := c.openImage(o.rest[0], "qcow2", false, true)
+	if err != nil {
+		return c.qemuError(err)
+	}
+	defer im.done()
+	if size < im.size && !o.has("shrink") {
+		return c.qemuError(errors.New("Use the --shrink option to perform a shrink operation.")) //nolint:staticcheck,revive // QEMU's words
+	}
+	if _, err := im.WriteAt(binary.BigEndian.AppendUint64(nil, uint64(size)), qcow2SizeAt); err != nil {
 		return c.broken(err)
 	}
 	return exitOK

@@ -44,9 +44,11 @@ func (c *call) qemuImg() int {
 			return c.qemuCompare(c.args[1:])
 		case "measure":
 			return c.qemuMeasure(c.args[1:])
+		case "resize":
+			return c.qemuResize(c.args[1:])
 		}
 	}
-	fmt.Fprintln(&c.err, "qemu-img: only info, create, convert, compare and measure are simulated")
+	fmt.Fprintln(&c.err, "qemu-img: only info, create, convert, compare, measure and resize are simulated")
 	return 1
 }
 

@@ -13,7 +13,7 @@ import (
 // TestVolumes is the life of a volume.
 func TestVolumes(t *testing.T) {
 	defer withoutSecond(t)
-	run(t, volumeMoves()...)
+	run(t, append(volumeLife(), volumeMoves()...)...)
 }
 
 // qcow2Chain: the disk of the guest is exclusive, what lies below it is shared, and all of
