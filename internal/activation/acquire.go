@@ -37,6 +37,9 @@ type taken struct {
 // verified. On any failure everything this call changed is undone, and the error says
 // why, naming the holder. The caller undoes what it took in other VGs.
 func (m *Manager) acquire(ctx context.Context, t taker, vg string, needs []model.Need) (all []taken, err error) {
+	if m.claimed(vg) {
+		return m.acquireClaimed(ctx, t, vg, needs)
+	}
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
 		return nil, err
@@ -100,6 +103,7 @@ func (m *Manager) claim(t taker, vg string, needs []model.Need, before local) ([
 		}
 		if old, ok := m.holds[k]; ok {
 			tk.oldHold = &old
+			h.Claim = old.Claim // it has been published all the while
 			if old.Phase == model.PhaseHeld {
 				h.Since = old.Since
 			}
@@ -273,6 +277,9 @@ func (m *Manager) undoHolds(ctx context.Context, all []taken) {
 
 // restoreModes converts back volumes that were active in another mode before.
 func (m *Manager) restoreModes(ctx context.Context, all []taken) {
+	if len(all) > 0 && m.claimed(all[0].vg) {
+		return // a claim is that of the holds
+	}
 	now, err := m.look(ctx)
 	if err != nil {
 		m.Log.Error("cannot look at volumes to undo an activation", "err", err)

@@ -15,6 +15,8 @@ import (
 type local struct {
 	locks   lease.Local
 	devices map[string]lvm.Device // by dm uuid
+	// claimed VGs have no lvmlockd: their locks are the claims of this host's holds.
+	claimed map[string]bool
 }
 
 func (m *Manager) look(ctx context.Context) (local, error) {
@@ -26,11 +28,16 @@ func (m *Manager) look(ctx context.Context) (local, error) {
 	if err != nil {
 		return local{}, api.NewError(api.KindLocking, fmt.Sprintf("cannot read this host's devices: %v", err))
 	}
-	return local{locks, devices}, nil
+	l := local{locks: locks, devices: devices}
+	m.addClaims(&l)
+	return l, nil
 }
 
 // usable is nil where locks of a VG can be taken and given up now.
 func (l local) usable(vg string) error {
+	if l.claimed[vg] {
+		return nil
+	}
 	if !l.locks.LockdRunning {
 		advice := "start lvmlockd"
 		if len(l.locks.Orphans) > 0 {

@@ -60,7 +60,7 @@ func (m *Manager) startLockspaces(ctx context.Context) (all bool) {
 	}
 	all = true
 	for _, vg := range vgs {
-		if ours, _ := m.managed(vg.Name, vg.LockType); !ours {
+		if ours, _ := m.managed(vg.Name, vg.LockType); !ours || m.claimed(vg.Name) {
 			continue
 		}
 		if err := m.startLockspace(ctx, vg.Name); err != nil {

@@ -73,7 +73,7 @@ func (m *Manager) Free(ctx context.Context, w Work, v model.Volume, role model.R
 	m.mu.Lock()
 	err = m.conflict(w.owner(), need, now.ofVolume(v))
 	m.mu.Unlock()
-	if err != nil || v.LeaseOffset < 0 {
+	if err != nil || v.LeaseOffset < 0 && !m.claimed(v.VG) {
 		return err
 	}
 	holders, err := m.Leases.Holders(ctx, v.VG, v.LeaseOffset, v.LockLV)

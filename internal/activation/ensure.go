@@ -289,6 +289,9 @@ func (m *Manager) rename(ctx context.Context, id model.VolumeID, name string) {
 // said nothing of is tried alone, so that a volume it chokes on keeps no other waiting. It
 // takes and returns the newest look.
 func (m *Manager) ensureOn(ctx context.Context, mode model.LockMode, jobs []job, now *local) *local {
+	if len(jobs) > 0 && m.claimed(jobs[0].volume.VG) {
+		return m.ensureClaims(ctx, jobs, now)
+	}
 	vols := m.ours(ctx, jobs)
 	if mode == model.ModeEX {
 		vols = m.convertible(ctx, vols, now)

@@ -17,7 +17,7 @@ const releasePatience = 20 * time.Second
 // let go of what they only retain. No turn is held meanwhile.
 func (m *Manager) acquireAsking(ctx context.Context, t taker, vg string, needs []model.Need) ([]taken, error) {
 	got, err := m.acquire(ctx, t, vg, needs)
-	if m.Peers == nil || api.KindOf(err) != api.KindHeld {
+	if m.Peers == nil || api.KindOf(err) != api.KindHeld || m.claimed(vg) {
 		return got, err
 	}
 	if err := m.askRelease(ctx, needs, err); err != nil {

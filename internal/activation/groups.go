@@ -23,7 +23,7 @@ func (m *Manager) groups(ctx context.Context) ([]lvm.VG, error) {
 	}
 	var started []string
 	for _, vg := range sortedKeys(now.locks.VGs) {
-		if now.started(vg) {
+		if now.started(vg) && !now.claimed[vg] { // a claimed one may not be seen here
 			started = append(started, vg)
 		}
 	}

@@ -158,6 +158,9 @@ func (m *Manager) addModes(ctx context.Context, s *scene) error {
 	}
 	s.modes, s.modesAt = map[model.VolumeID]model.LockMode{}, s.at
 	for vgUUID, vg := range s.vgs {
+		if now.claimed[vg] {
+			continue // a claim is changed by virtlvm alone
+		}
 		for lv, mode := range now.locks.VGs[vg].Locks {
 			s.modes[model.VolumeID{VG: vgUUID, LV: lv}] = mode
 		}

@@ -3,6 +3,7 @@ package activation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 
 	"virtlvm/internal/api"
@@ -26,7 +27,7 @@ func (m *Manager) LocksHere(ctx context.Context, q api.LocksQuery) (api.LocksAns
 	if err != nil {
 		return api.LocksAnswer{}, err
 	}
-	if now.locks.SanlockDown {
+	if now.locks.SanlockDown && !now.claimed[q.VG] {
 		return api.LocksAnswer{}, api.NewError(api.KindLocking, fmt.Sprintf("neither lvmlockd nor sanlock answers on %s: it may have locks that nobody there knows of", m.Host))
 	}
 	open, err := m.LVM.OpenCounts(ctx)
@@ -34,6 +35,10 @@ func (m *Manager) LocksHere(ctx context.Context, q api.LocksQuery) (api.LocksAns
 		return api.LocksAnswer{}, api.NewError(kindOf(err), fmt.Sprintf("cannot read which volumes are open on %s: %v", m.Host, err))
 	}
 	answer := api.LocksAnswer{Started: now.started(q.VG), Volumes: m.localLocks(q.VG, vgUUID, now, open)}
+	if now.claimed[q.VG] {
+		answer.HostID = slices.Index(m.Settings().Claims[q.VG], m.Host) + 1
+		return answer, nil
+	}
 	if hosts, err := m.Leases.Hosts(ctx, q.VG); err == nil {
 		for _, h := range hosts {
 			if h.Self {
@@ -132,14 +137,15 @@ func (m *Manager) ManagedVGs(ctx context.Context, only string) ([]string, error)
 	return m.scopedVGs(ctx, only)
 }
 
-// KnownVGs lists the managed volume groups as of the last full look; it runs nothing.
+// KnownVGs lists the managed volume groups that have a lockspace as of the last full look;
+// it runs nothing.
 func (m *Manager) KnownVGs() []string {
 	m.mu.Lock()
 	known := m.known
 	m.mu.Unlock()
 	var all []string
 	for _, vg := range known {
-		if ours, err := m.managed(vg.Name, vg.LockType); ours && err == nil {
+		if ours, err := m.managed(vg.Name, vg.LockType); ours && err == nil && !m.claimed(vg.Name) {
 			all = append(all, vg.Name)
 		}
 	}

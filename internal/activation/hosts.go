@@ -36,7 +36,7 @@ func (m *Manager) lockspaces(ctx context.Context) (map[string]map[int]lease.Host
 	byVG := map[string]map[int]lease.Host{}
 	var failed error
 	for _, vg := range known {
-		if ours, err := m.managed(vg.Name, vg.LockType); !ours || err != nil {
+		if ours, err := m.managed(vg.Name, vg.LockType); !ours || err != nil || m.claimed(vg.Name) {
 			continue
 		}
 		hosts, err := m.Leases.Hosts(ctx, vg.Name)

@@ -338,6 +338,9 @@ func (m *Manager) askOthers(ctx context.Context) {
 		all.Go(func() { m.checkLeftover(m.Branch(ctx, "left over "+uuid), uuid, h) })
 	}
 	all.Go(func() { m.checkTwice(m.Branch(ctx, "twice")) })
+	for _, vg := range m.claimVGs() {
+		all.Go(func() { m.claimDue(m.Branch(ctx, "claims of "+vg), vg) })
+	}
 	all.Wait()
 }
 

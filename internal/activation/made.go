@@ -13,7 +13,7 @@ import (
 	"virtlvm/internal/store"
 )
 
-// ExtentSize of a managed VG, and its free space, in bytes.
+// ExtentSize of a managed VG in which volumes can be made, and its free space, in bytes.
 func (m *Manager) ExtentSize(ctx context.Context, vg string) (extent, free int64, err error) {
 	vgs, err := m.groups(ctx)
 	if err != nil {
@@ -26,6 +26,9 @@ func (m *Manager) ExtentSize(ctx context.Context, vg string) (extent, free int64
 		ours, err := m.managed(vg, g.LockType)
 		if err == nil && !ours {
 			err = api.NewError(api.KindOutOfScope, fmt.Sprintf("volume group %s is not managed by virtlvm (lock type %s); see [scope] in virtlvm.toml", vg, g.LockType))
+		}
+		if err == nil {
+			err = m.unchangeable(vg)
 		}
 		return g.ExtentSize, g.Free, err
 	}
@@ -142,6 +145,9 @@ func (m *Manager) inVG(ctx context.Context, vg, lv string) (model.Volume, bool, 
 // Retag adds and deletes tags of a volume for a command; what is so already is no error.
 func (m *Manager) Retag(ctx context.Context, w Work, v model.Volume, add, del []string) error {
 	ctx = w.context(ctx)
+	if err := m.unchangeable(v.VG); err != nil {
+		return err
+	}
 	leave, err := m.enterVG(ctx, v.VG)
 	if err != nil {
 		return err
@@ -200,6 +206,9 @@ func (m *Manager) RemoveMade(ctx context.Context, w Work, name string) error {
 	if !madeBy(v, w.Key) {
 		return api.NewError(api.KindInUse, fmt.Sprintf("%s does not carry the tags of command %s and is left alone", name, w.Key))
 	}
+	if err := m.unchangeable(v.VG); err != nil {
+		return err
+	}
 	if err := m.unnamed(ctx, v); err != nil {
 		return err
 	}
@@ -217,6 +226,9 @@ func (m *Manager) RemoveMade(ctx context.Context, w Work, name string) error {
 // remove removes a volume that the command holds exclusively, if it is still the one that may
 // go.
 func (m *Manager) remove(ctx context.Context, w Work, v model.Volume, may func(model.Volume) bool) error {
+	if err := m.unchangeable(v.VG); err != nil {
+		return err
+	}
 	leave, err := m.enterVG(ctx, v.VG)
 	if err != nil {
 		return err

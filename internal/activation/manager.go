@@ -33,6 +33,12 @@ type Journal interface {
 	Command(context.Context, int64) (api.Command, error)
 	AddQueries(context.Context, []store.Query) error
 
+	// Fenced hosts are those that an operator has declared off; a change is on the disk at
+	// once.
+	Fenced(context.Context) ([]model.Fenced, error)
+	PutFenced(context.Context, model.Fenced) error
+	DropFenced(ctx context.Context, host string) error
+
 	HandoffSteps(ctx context.Context, guest string, limit int) ([]model.HandoffStep, error)
 
 	Holds(context.Context) ([]model.Hold, error)
@@ -94,6 +100,8 @@ type Deps struct {
 	After  func(time.Duration) <-chan time.Time // default time.After
 	// Branch tells, in its context, what goes on beside something else; nil: nobody asks.
 	Branch func(ctx context.Context, what string) context.Context
+	// FenceStatus asks the site whether a host is off; nil: it cannot be asked.
+	FenceStatus func(ctx context.Context, host string) (off bool, err error)
 
 	Settings func() Settings // read at each use, so that a reload takes effect
 }
@@ -107,6 +115,9 @@ type Settings struct {
 	JournalKeep    time.Duration
 	BreakGlass     func() bool
 	Retain         bool // a guest's exclusive volumes stay so after it has ended
+	// Claims are the members, in order, of each VG without lvmlockd that is managed all the
+	// same (unsafe_claims).
+	Claims map[string][]string
 	// IsolateLeftovers: a guest that a migration has left over is cut off from its volumes.
 	IsolateLeftovers bool
 }
@@ -153,10 +164,13 @@ type Manager struct {
 	vgs       map[string]*vgQueue
 	report    report
 	tallies   tallies
-	nextLook  time.Time // when everything is looked at next; zero: now
-	known     []lvm.VG  // from the last full look
-	handmade  *handmade // what others do to our volumes
-	goingDown bool      // the host is; libvirt has ended and calls nobody any more
+	nextLook  time.Time               // when everything is looked at next; zero: now
+	known     []lvm.VG                // from the last full look
+	lockTypes map[string]string       // of VGs, as LVM last said
+	boots     map[string]string       // boot id of other members when last heard of, by host
+	fenced    map[string]model.Fenced // declared off, by host
+	handmade  *handmade               // what others do to our volumes
+	goingDown bool                    // the host is; libvirt has ended and calls nobody any more
 }
 
 // New makes an engine. Load must be called before anything else.
@@ -167,7 +181,7 @@ func New(d Deps) *Manager {
 	if d.Branch == nil {
 		d.Branch = func(ctx context.Context, _ string) context.Context { return ctx }
 	}
-	return &Manager{
+	m := &Manager{
 		Deps:     d,
 		started:  d.Now(),
 		ready:    make(chan struct{}),
@@ -192,7 +206,12 @@ func New(d Deps) *Manager {
 		report:    newReport(),
 		tallies:   newTallies(),
 		handmade:  newHandmade(),
+		lockTypes: map[string]string{},
+		boots:     map[string]string{},
+		fenced:    map[string]model.Fenced{},
 	}
+	m.Leases = claimLeases{d.Leases, m}
+	return m
 }
 
 // Kick asks for a look soon; it never blocks.

@@ -166,6 +166,7 @@ func (m *Manager) inventory(ctx context.Context, vg string) (*inventory, error) 
 			return nil, err
 		}
 	}
+	m.setLockType(vg, inv.lockType)
 	for name, v := range inv.byName {
 		v.LockLV = v.ID.LV
 		// A thin volume is protected by its pool's lock, a snapshot by its origin's.
@@ -251,7 +252,11 @@ func (m *Manager) needFor(inv *inventory, im *located) (model.Need, bool, error)
 		return model.Need{}, false, api.NewError(api.KindLocking, fmt.Sprintf(
 			"the device of %s belongs to another volume than the one LVM names so now; refresh it with 'dmsetup info' and 'lvs -o+lv_uuid' before the next start", v.Name()))
 	}
-	if v.LockLV == v.ID.LV && v.LeaseOffset < 0 {
+	if m.claimed(inv.vg) {
+		if err := claimTypes(inv, v); err != nil {
+			return model.Need{}, false, err
+		}
+	} else if v.LockLV == v.ID.LV && v.LeaseOffset < 0 {
 		return model.Need{}, false, api.NewError(api.KindUnsupported, fmt.Sprintf("%s has no lock of its own (type %s); virtlvm cannot protect it", v.Name(), v.SegType))
 	}
 	if im.Role.Mode() == model.ModeEX && v.HasTag(model.TagShared) {
@@ -261,7 +266,7 @@ func (m *Manager) needFor(inv *inventory, im *located) (model.Need, bool, error)
 	return model.Need{Volume: v, Role: im.Role, Disk: im.disk}, true, nil
 }
 
-// managed: a VG without lvmlockd is out of scope; one with a lock manager we do not know
+// managed: a VG without lvmlockd is out of scope unless it is opted in; one with a lock manager we do not know
 // must not be used as if it were protected.
 func (m *Manager) managed(vg, lockType string) (bool, error) {
 	if !m.Settings().Scope(vg) {
@@ -270,7 +275,9 @@ func (m *Manager) managed(vg, lockType string) (bool, error) {
 	switch lockType {
 	case "sanlock":
 		return true, nil
-	case "none", "": // "": gone since it was listed
+	case "none":
+		return len(m.Settings().Claims[vg]) > 0, nil
+	case "": // gone since it was listed
 		return false, nil
 	}
 	return false, api.NewError(api.KindUnsupported, fmt.Sprintf(

@@ -44,6 +44,7 @@ func (m *Manager) Load(ctx context.Context) {
 	}
 	m.persist(ctx, change)
 	m.loadStories(ctx, all)
+	m.loadFenced(ctx)
 	if err := m.Journal.InterruptHookCalls(ctx); err != nil {
 		m.Log.Error("cannot close the hook calls of the last daemon", "err", err)
 	}
@@ -175,6 +176,9 @@ func (m *Manager) lookAtVGs(ctx context.Context) {
 	}
 	m.mu.Lock()
 	m.known = vgs
+	for _, vg := range vgs {
+		m.lockTypes[vg.Name] = vg.LockType
+	}
 	listed := map[string]bool{}
 	for _, vg := range vgs {
 		listed[vg.Name] = true
@@ -195,7 +199,7 @@ func (m *Manager) lookAtVGs(ctx context.Context) {
 		if ours, _ := m.managed(vg.Name, vg.LockType); !ours {
 			continue
 		}
-		if !now.locks.LockdRunning {
+		if !now.locks.LockdRunning && !now.claimed[vg.Name] {
 			lockd = now.usable(vg.Name)
 		} else {
 			m.reportVG(vg.Name, now.usable(vg.Name))

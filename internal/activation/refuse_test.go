@@ -41,7 +41,7 @@ func TestWinnerNamedWhileItTakesTheLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := New(Deps{
-				Leases: &slowLeases{empty: c.empty}, Now: time.Now,
+				Leases: &slowLeases{empty: c.empty}, Now: time.Now, Settings: func() Settings { return Settings{} },
 				After: func(time.Duration) <-chan time.Time { return now },
 			})
 			require.ErrorContains(t, m.explainHeld(t.Context(), v), c.want)

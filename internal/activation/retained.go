@@ -2,6 +2,7 @@ package activation
 
 import (
 	"context"
+	"strings"
 
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
@@ -9,9 +10,10 @@ import (
 
 // retain turns the hold of a guest that has ended into one for nobody, where the
 // configuration says so, the guest has run with the volume exclusively here and the host
-// stays up; false: the hold ends. It must be called with m.mu held.
+// stays up; false: the hold ends. A claim is not kept for nobody. It must be called with m.mu held.
 func (m *Manager) retain(h model.Hold, change *store.HoldChange) bool {
-	if !m.Settings().Retain || m.goingDown || h.Phase != model.PhaseHeld || h.Role != model.RoleWritable || h.Mode != model.ModeEX || !h.Attempt.Seen {
+	vg, _, _ := strings.Cut(h.Name, "/")
+	if !m.Settings().Retain || m.isClaimed(vg) || m.goingDown || h.Phase != model.PhaseHeld || h.Role != model.RoleWritable || h.Mode != model.ModeEX || !h.Attempt.Seen {
 		return false
 	}
 	m.keepForNobody(h, change)
@@ -23,7 +25,7 @@ func (m *Manager) retain(h model.Hold, change *store.HoldChange) bool {
 func (m *Manager) keepForNobody(h model.Hold, change *store.HoldChange) {
 	kept := model.Hold{
 		Owner: model.OwnerRetained, Guest: h.Guest, Volume: h.Volume, LockLV: h.LockLV, Name: h.Name,
-		Role: model.RoleWritable, Mode: h.Mode, Phase: model.PhaseHeld, BootID: m.BootID, Since: m.Now().UnixMilli(),
+		Role: model.RoleWritable, Mode: h.Mode, Claim: h.Claim, Phase: model.PhaseHeld, BootID: m.BootID, Since: m.Now().UnixMilli(),
 	}
 	delete(m.holds, holdKey{h.Owner, h.Volume})
 	m.holds[holdKey{kept.Owner, kept.Volume}] = kept

@@ -35,7 +35,7 @@ func (m *Manager) Shutdown(ctx context.Context) {
 	vgs := m.known
 	m.mu.Unlock()
 	for _, vg := range vgs {
-		if ours, _ := m.managed(vg.Name, vg.LockType); !ours {
+		if ours, _ := m.managed(vg.Name, vg.LockType); !ours || m.claimed(vg.Name) {
 			continue
 		}
 		if err := m.stopLockspace(ctx, vg.Name, vg.UUID); err != nil {

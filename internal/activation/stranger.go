@@ -94,6 +94,7 @@ func (m *Manager) vanished(ref domain.Ref) error {
 		}
 	}
 	m.mu.Lock()
+	known = known || len(m.Settings().Claims[ref.VG]) > 0
 	for _, vg := range m.known {
 		known = known || vg.Name == ref.VG && vg.LockType != "none"
 	}

@@ -87,6 +87,9 @@ func (m *Manager) vgView(vg lvm.VG, now local, lookErr error) api.VG {
 	if vg.LockType == "none" {
 		v.Lockspace = "-"
 	}
+	if now.claimed[vg.Name] {
+		v.Lockspace = "claims"
+	}
 	held := map[model.VolumeID]bool{}
 	for _, h := range m.holds {
 		if h.Volume.VG == vg.UUID {
@@ -161,17 +164,21 @@ func (m *Manager) volumesOf(ctx context.Context, vg string) ([]api.Volume, error
 		offsets[v.LockLV] = v.LeaseOffset
 	}
 	holders, holdersErr := m.Leases.HoldersAll(ctx, vg, offsets)
+	known := api.KnownLease
+	if now.claimed[vg] {
+		known = api.KnownPeers
+	}
 	for _, name := range sortedKeys(inv.byName) {
 		v := inv.byName[name]
 		a := now.ofVolume(v)
 		view := api.Volume{
 			Name: v.Name(), UUID: v.ID.LV, Type: v.SegType, Size: v.Size, Wanted: string(model.ModeOff), Actual: a.String(),
-			Open: open[v.ID.DMUUID()] > 0, Holders: []api.Holder{}, Known: "lease", Guests: []string{},
+			Open: open[v.ID.DMUUID()] > 0, Holders: []api.Holder{}, Known: known, Guests: []string{},
 			Tags: v.Tags, Format: v.Format(), Backing: backingOf(v),
 		}
-		held, known := holders[v.LockLV]
-		if !known {
-			view.Known = "unknown"
+		held, ok := holders[v.LockLV]
+		if !ok {
+			view.Known = api.KnownUnknown
 		}
 		if holdersErr != nil {
 			view.Note = oneLine(holdersErr.Error())

@@ -69,3 +69,13 @@ func isName(s string) bool {
 func Compatible(major, minor int) bool {
 	return major == ProtocolMajor && minor >= ProtocolMinor-1 && minor <= ProtocolMinor+1
 }
+
+// RouteFenced declares a member of a VG without lvmlockd off, for this host.
+const RouteFenced = "/v1/hosts/fenced" // POST FencedRequest -> Command
+
+// FencedRequest says that a host is off: that it does not answer keeps nobody on the host
+// that is asked from using the volumes of VGs without lvmlockd.
+type FencedRequest struct {
+	Host     string `json:"host"`
+	Withdraw bool   `json:"withdraw,omitempty"`
+}

@@ -78,7 +78,8 @@ type WritersAnswer struct {
 
 // GuestQuery asks what a guest is doing on that host.
 type GuestQuery struct {
-	UUID string `json:"uuid"`
+	UUID string `json:"uuid,omitempty"`
+	Name string `json:"name,omitempty"` // where the uuid is not known
 }
 
 // GuestAnswer answers GuestQuery.
@@ -86,6 +87,7 @@ type GuestAnswer struct {
 	Runs    bool   `json:"runs"`    // its CPUs run there
 	Present bool   `json:"present"` // it has a QEMU there, or that cannot be told
 	State   string `json:"state"`   // libvirt's state, "gone" or "unknown"
+	Defined bool   `json:"defined"` // it is defined there, as far as that can be told
 }
 
 // Routes of the lock manager between hosts. All but the first two change a lock, and only
@@ -111,7 +113,8 @@ type LocksQuery struct {
 // LocksAnswer lists the volumes that are locked, active or held there. One that is not
 // listed is off there.
 type LocksAnswer struct {
-	// HostID is the host's in the VG's lockspace, 0 where that cannot be read.
+	// HostID is the host's in the VG's lockspace, 0 where that cannot be read; in a VG
+	// without lvmlockd its place among the members, from 1.
 	HostID  int         `json:"host_id"`
 	Started bool        `json:"started"` // the lockspace is started there
 	Volumes []LocalLock `json:"volumes"`
@@ -154,4 +157,32 @@ type RetainRequest struct {
 	Mode  string `json:"mode,omitempty"`
 	Use   string `json:"use,omitempty"`
 	Guest string `json:"guest,omitempty"`
+}
+
+// RoutePeerClaims asks a member of a VG without lvmlockd what it has of volumes there.
+const RoutePeerClaims = "/v1/peer/claims" // POST ClaimsQuery -> ClaimsAnswer
+
+// ClaimsQuery asks about volumes of a VG without lvmlockd. It is refused where the host
+// that is asked has other members in its configuration than the one that asks.
+type ClaimsQuery struct {
+	VG      string   `json:"vg"`
+	Members []string `json:"members"` // as the caller has them, sorted
+	BootID  string   `json:"boot_id"` // of the caller
+	LVs     []string `json:"lvs"`     // uuids
+}
+
+// ClaimsAnswer lists those of the volumes that the host has anything of.
+type ClaimsAnswer struct {
+	BootID string  `json:"boot_id"`
+	Claims []Claim `json:"claims"`
+}
+
+// Claim is what one host has of a volume of a VG without lvmlockd. Wanted without Claimed and
+// Active is an intent: that host is asking the others, too.
+type Claim struct {
+	LV      string `json:"lv"`      // uuid
+	Wanted  string `json:"wanted"`  // "off", "sh", "ex": what its guests need there
+	Claimed string `json:"claimed"` // what the others have granted
+	Active  bool   `json:"active"`
+	By      string `json:"by"` // whom it is for, for messages; "": nobody virtlvm knows of
 }

@@ -82,6 +82,18 @@ func rows() []row {
 		}, w, "vg_root is no shared volume group: nothing keeps its guests (vm1)", "--lock-type sanlock vg_root"},
 		{"lvm.unshared", "unlisted", func(f *Facts) { f.VGs.Err = errBroken }, s, "cannot be listed", ""},
 
+		{"lvm.unshared", "a guest on a claimed one", func(f *Facts) {
+			claims(f)
+			f.Guests[0].Disks = append(f.Guests[0].Disks, Disk{VG: "vg_old", LV: "x"})
+		}, p, "", ""},
+
+		{"lvm.claims", "agree", claims, p, "vg_old (kvm-a, kvm-b)", ""},
+		{"lvm.claims", "silent", func(f *Facts) { claims(f); f.Claims["vg_old"]["kvm-b"] = errBroken }, f, "kvm-b of vg_old: broken", "virtlvm host fenced kvm-b"},
+		{"lvm.claims", "not a member", func(f *Facts) { claims(f); f.Members["vg_old"] = []string{"kvm-b", "kvm-c"} }, f, "kvm-a is not among the members of vg_old (kvm-b, kvm-c)", "virtlvm.toml"},
+		{"lvm.claims", "not seen", func(f *Facts) { claims(f); f.VGs.Value = f.VGs.Value[:2] }, w, "this host does not see it", ""},
+		{"lvm.claims", "converted", func(f *Facts) { claims(f); f.VGs.Value[2].VG.LockType = "sanlock" }, w, "has been converted", "take [vg.vg_old] out"},
+		{"lvm.claims", "unlisted", func(f *Facts) { f.VGs.Err = errBroken }, s, "cannot be listed", ""},
+
 		{"lvm.lockspaces", "stopped", func(f *Facts) { f.san().Started = false }, f, "lockspace of vg_san is not started", "--lockstart vg_san"},
 		{"lvm.lockspaces", "nothing to manage", func(f *Facts) { f.VGs.Value = nil }, s, "no volume group", ""},
 		{"lvm.lockspaces", "unlisted", func(f *Facts) { f.VGs.Err = errBroken }, s, "cannot be listed", ""},

@@ -40,6 +40,12 @@ type Facts struct {
 	Activators   []Activator
 	LeaseVolumes map[string]int64 // bytes, by VG; only of active ones
 
+	// Claims is what the other members of VGs with unsafe_claims say, by VG and host; nil:
+	// it is there, and means the same members.
+	Claims map[string]map[string]error
+	// Members are those of the configuration, by VG.
+	Members map[string][]string
+
 	Local       Got[lease.Local]
 	Lockspaces  Got[[]lease.Lockspace]
 	LockdDown   bool

@@ -32,7 +32,7 @@ func (s *Sources) gather(ctx context.Context, ask peersAsked) *Facts {
 	var all sync.WaitGroup
 	for _, part := range []func(context.Context, *Facts){
 		s.gatherVGs, s.gatherLVM, s.gatherLeases, s.gatherActivators, s.gatherSystemd, s.gatherLibvirt, s.gatherWatchdog, s.gatherSelf,
-		func(ctx context.Context, f *Facts) { s.gatherPeers(ctx, f, ask) },
+		s.gatherClaims, func(ctx context.Context, f *Facts) { s.gatherPeers(ctx, f, ask) },
 	} {
 		all.Go(func() { part(ctx, f) })
 	}
@@ -132,6 +132,19 @@ func (s *Sources) gatherHosts(ctx context.Context, f *Facts) {
 			f.HostTables[name] = got(s.Leases.Hosts(ctx, name))
 		} else if f.LeaseVolumes[name] > 0 {
 			f.DiskHosts[name] = got(s.Leases.DiskHosts(ctx, name))
+		}
+	}
+}
+
+// gatherClaims asks the members of VGs without lvmlockd.
+func (s *Sources) gatherClaims(ctx context.Context, f *Facts) {
+	if s.Members == nil {
+		return
+	}
+	f.Members, f.Claims = s.Members(), map[string]map[string]error{}
+	for vg, members := range f.Members {
+		if slices.Contains(members, s.Host) {
+			f.Claims[vg] = s.Engine.AskMembers(ctx, vg)
 		}
 	}
 }

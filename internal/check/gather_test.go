@@ -174,7 +174,9 @@ type engine struct{ h *host }
 func (e engine) Conditions(context.Context) ([]activation.Condition, error) {
 	return e.h.f.VGs.Value, e.h.f.VGs.Err
 }
-func (e engine) Status(context.Context) api.Status { return e.h.f.Status }
+func (e engine) Status(context.Context) api.Status                   { return e.h.f.Status }
+func (e engine) AskMembers(context.Context, string) map[string]error { return nil }
+
 func (e engine) Repair(ctx context.Context, r activation.Repair, by string, verify func(context.Context) error) (api.Command, error) {
 	e.h.repaired = append(e.h.repaired, by+": "+strings.Join(r.Cmd.Argv(), " "))
 	if r.Cmd.Args[0] == "--setautoactivation" {

@@ -96,6 +96,13 @@ func good() *Facts {
 	}
 }
 
+// claims adds a VG without lvmlockd whose two members agree.
+func claims(f *Facts) {
+	f.VGs.Value = append(f.VGs.Value, activation.Condition{VG: lvm.VG{Name: "vg_old", UUID: "o", LockType: "none"}, Managed: true, Started: true})
+	f.Members = map[string][]string{"vg_old": {"kvm-a", "kvm-b"}}
+	f.Claims = map[string]map[string]error{"vg_old": {"kvm-b": nil}}
+}
+
 // san is the condition of vg_san.
 func (f *Facts) san() *activation.Condition { return &f.VGs.Value[0] }
 

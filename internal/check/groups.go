@@ -73,16 +73,48 @@ func checkUnshared(f *Facts) Result {
 	guests := map[string][]string{}
 	for _, g := range f.Guests {
 		for _, d := range g.Disks {
-			if lockType[d.VG] == "none" && !slices.Contains(guests[d.VG], g.Name) {
+			if lockType[d.VG] == "none" && f.Members[d.VG] == nil && !slices.Contains(guests[d.VG], g.Name) {
 				guests[d.VG] = append(guests[d.VG], g.Name)
 			}
 		}
 	}
 	for _, vg := range sortedKeys(guests) {
-		found.warn("where other hosts see it too, convert it while nothing in it is active: 'vgchange --lock-type sanlock "+vg+"'",
+		found.warn("where other hosts see it too, convert it while nothing in it is active: 'vgchange --lock-type sanlock "+vg+"', or see unsafe_claims in virtlvm.toml(5)",
 			"%s is no shared volume group: nothing keeps its guests (%s) from running on two hosts", vg, join(guests[vg], ", "))
 	}
 	return found.result("")
+}
+
+func checkClaims(f *Facts) Result {
+	if f.VGs.Err != nil {
+		return skip("the volume groups cannot be listed")
+	}
+	var found findings
+	var names []string
+	for _, vg := range sortedKeys(f.Members) {
+		members := f.Members[vg]
+		i := slices.IndexFunc(f.VGs.Value, func(c activation.Condition) bool { return c.VG.Name == vg })
+		switch {
+		case !slices.Contains(members, f.Host):
+			found.fail("name it in [vg."+vg+"] of virtlvm.toml, on all members", "%s is not among the members of %s (%s): its guests cannot start here", f.Host, vg, join(members, ", "))
+			continue
+		case i < 0:
+			found.warn("check the paths to it and the devices file or filter of lvm.conf", "%s has unsafe_claims in virtlvm.toml, and this host does not see it", vg)
+		case f.VGs.Value[i].VG.LockType != "none":
+			found.warn("take [vg."+vg+"] out of virtlvm.toml", "%s has unsafe_claims in virtlvm.toml and has been converted: LVM's locks (%s) count", vg, f.VGs.Value[i].VG.LockType)
+			continue
+		}
+		names = append(names, vg+" ("+join(members, ", ")+")")
+		for _, host := range sortedKeys(f.Claims[vg]) {
+			if err := f.Claims[vg][host]; err != nil {
+				found.fail("bring it back or, if it is off for sure, 'virtlvm host fenced "+host+"'; the members must be the same on all hosts", "%s of %s: %s", host, vg, oneLine(err.Error()))
+			}
+		}
+	}
+	if len(f.Members) == 0 {
+		names = []string{"none has unsafe_claims"}
+	}
+	return found.result("%s", join(names, "; "))
 }
 
 func checkLockspaces(f *Facts) Result {

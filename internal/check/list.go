@@ -45,7 +45,11 @@ func All() []Check {
 		}, {
 			"lvm.unshared", groupLVM, "that guests' volumes are in shared volume groups",
 			"Nothing keeps a guest on a volume group without lvmlockd from running on two hosts. That is right for a host's own disk alone.",
-			"`vgchange --lock-type sanlock VG` while nothing in it is active on any host.", checkUnshared,
+			"`vgchange --lock-type sanlock VG` while nothing in it is active on any host. Who cannot convert it can have virtlvm's hosts ask each other: `unsafe_claims` in virtlvm.toml, see docs/locks.md.", checkUnshared,
+		}, {
+			"lvm.claims", groupLVM, "that the members of claimed volume groups agree",
+			"There hosts ask each other in place of LVM's locks. FAIL: this host is not named as a member, another one does not answer or names other members (no guest can start there then), or the volume group has locks. WARN: one is declared fenced.",
+			"The same `members` in virtlvm.toml of all of them; bring a silent host back or, if it is off for sure, `virtlvm host fenced NAME`.", checkClaims,
 		}, {
 			"lvm.lockspaces", groupLVM, "that the lockspaces are started",
 			"A host joins the locks of a volume group with `vgchange --lockstart`; at boot the distribution's lvmlocks.service is known to fail. Until then guests on it are refused here.",

@@ -40,6 +40,7 @@ type Leases interface {
 type Engine interface {
 	Conditions(context.Context) ([]activation.Condition, error)
 	Status(context.Context) api.Status
+	AskMembers(ctx context.Context, vg string) map[string]error
 	Repair(ctx context.Context, r activation.Repair, by string, verify func(context.Context) error) (api.Command, error)
 }
 
@@ -98,9 +99,10 @@ type Sources struct {
 	Now      func() time.Time
 	Pause    func() // between two looks at what may be about to change; nil: one look
 	Uptime   func() time.Duration
-	Scope    func() []string      // VGs that the configuration names
-	Keep     func() time.Duration // of the journal
-	Config   func() error         // why the configuration on disk is refused
+	Scope    func() []string            // VGs that the configuration names
+	Members  func() map[string][]string // of VGs with unsafe_claims; nil: there are none
+	Keep     func() time.Duration       // of the journal
+	Config   func() error               // why the configuration on disk is refused
 	RunDir   string
 	StateDir string
 	// BreakGlass is the file that switches virtlvm off, "" while there is none.

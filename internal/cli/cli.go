@@ -117,6 +117,7 @@ func (p *program) commands() []*cli.Command {
 		p.locksCommand(),
 		p.lockCommand(),
 		p.hostsCommand(),
+		p.hostCommand(),
 		p.commandsCommand(),
 		p.commandCommand(),
 		p.eventsCommand(),

@@ -177,6 +177,8 @@ func answerOf(route string) any {
 		return &api.GuestHandoff{}
 	case api.RouteCommands:
 		return &[]api.Command{}
+	case api.RouteCommandPlan:
+		return &api.CommandPlan{}
 	case api.RouteEvents:
 		return &[]api.Event{}
 	case api.RouteHooks:
@@ -197,7 +199,7 @@ func answerOf(route string) any {
 		return &[]api.Host{}
 	case api.RouteCheck:
 		return &[]api.CheckReport{}
-	case api.RouteActivate, api.RouteDeactivate, api.RouteRepair:
+	case api.RouteActivate, api.RouteDeactivate, api.RouteRepair, api.RouteFenced:
 		return &api.Command{}
 	}
 	if strings.HasPrefix(route, api.RouteCommands+"/") {

@@ -180,6 +180,11 @@ func (c *Client) Hosts(ctx context.Context) ([]api.Host, error) {
 	return get[[]api.Host](ctx, c, api.RouteHosts, nil)
 }
 
+// DeclareFenced declares a host off, for the host that is asked.
+func (c *Client) DeclareFenced(ctx context.Context, r api.FencedRequest) (api.Command, error) {
+	return post[api.Command](ctx, c, api.RouteFenced, r)
+}
+
 func ofVG(vg string) url.Values {
 	query := url.Values{}
 	if vg != "" {

@@ -35,10 +35,30 @@ type Config struct {
 	Volumes   Volumes
 	Metrics   Metrics
 	Paths     Paths
+	VGs       map[string]VG // sections [vg.NAME], by NAME
+}
+
+// VG is what is said of one volume group.
+type VG struct {
+	// UnsafeClaims manages a volume group without lvmlockd: its Members claim volumes among
+	// themselves; see docs/locks.md.
+	UnsafeClaims bool
+	Members      []string // all hosts that see it, sorted, by their names
+}
+
+// Claims are the members of each volume group with UnsafeClaims.
+func (c *Config) Claims() map[string][]string {
+	all := map[string][]string{}
+	for name, vg := range c.VGs {
+		if vg.UnsafeClaims {
+			all[name] = vg.Members
+		}
+	}
+	return all
 }
 
 // Scope says which volume groups are managed. The caller adds LVM's own condition: only
-// a shared volume group (lock type sanlock) can be in scope.
+// a shared volume group (lock type sanlock) can be in scope, or one with VG.UnsafeClaims.
 type Scope struct {
 	VolumeGroups []string // names; empty: every shared volume group
 	Exclude      []string // names, never managed
@@ -119,6 +139,8 @@ type Peers struct {
 	ConnectTimeout time.Duration     // until a host answers; twice that until its daemon does
 	CallTimeout    time.Duration     // of a request that has no deadline of its own
 	Parallel       int               // hosts asked at the same time
+	// FenceStatus is the site's command that tells whether a host is off; "": there is none.
+	FenceStatus string
 }
 
 // Migration says what is done around live migrations.
@@ -147,6 +169,7 @@ type Paths struct {
 func Default() *Config {
 	return &Config{
 		Scope:     Scope{VolumeGroups: []string{}, Exclude: []string{}},
+		VGs:       map[string]VG{},
 		Hook:      Hook{Deadline: time.Minute},
 		LVM:       LVM{Timeout: 40 * time.Second, LockstartRetry: 5 * time.Second},
 		Boot:      Boot{Wait: 90 * time.Second},

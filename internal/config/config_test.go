@@ -54,7 +54,7 @@ reconcile = { interval = "2s" }
 journal.keep = "1h"
 
 [scope]
-volume_groups = ["vg_san", "VG+2.x-y_z"]
+volume_groups = ["vg_san", "VG+2.x-y_z", "vg_old"]
 exclude = [
   "vg_local", # a comment
 ]
@@ -76,6 +76,12 @@ ssh_dir = "/k"
 connect_timeout = "1s"
 call_timeout = "2s"
 parallel = 3
+fence_status = "/f/status"
+[vg.vg_old]
+unsafe_claims = true
+members = ["kvm-b", "kvm-a"]
+[vg."vg.2"]
+unsafe_claims = false
 [migration]
 leftover = "isolate"
 [volumes]
@@ -99,7 +105,7 @@ socket_group = ""
 `))
 	require.NoError(t, err)
 	assert.Equal(t, &Config{
-		Scope:     Scope{VolumeGroups: []string{"vg_san", "VG+2.x-y_z"}, Exclude: []string{"vg_local"}},
+		Scope:     Scope{VolumeGroups: []string{"vg_san", "VG+2.x-y_z", "vg_old"}, Exclude: []string{"vg_local"}},
 		Hook:      Hook{Deadline: 10 * time.Minute},
 		LVM:       LVM{Timeout: time.Second, LockstartRetry: 1500 * time.Millisecond},
 		Boot:      Boot{Wait: 0},
@@ -109,8 +115,9 @@ socket_group = ""
 		Log:       Log{Level: slog.LevelWarn},
 		Peers: Peers{
 			Hosts:  map[string]string{"kvm-b": "ssh://root@10.0.0.2:2222", "kvm-c.example.org": "unix:///run/c"},
-			SSHDir: "/k", ConnectTimeout: time.Second, CallTimeout: 2 * time.Second, Parallel: 3,
+			SSHDir: "/k", ConnectTimeout: time.Second, CallTimeout: 2 * time.Second, Parallel: 3, FenceStatus: "/f/status",
 		},
+		VGs:       map[string]VG{"vg_old": {UnsafeClaims: true, Members: []string{"kvm-a", "kvm-b"}}, "vg.2": {}},
 		Migration: Migration{Isolate: true},
 		Volumes:   Volumes{ZeroOnDelete: []string{"vg_san", "*"}},
 		Metrics:   Metrics{Textfile: "/m/virtlvm.prom"},
@@ -119,6 +126,7 @@ socket_group = ""
 			Dev: "/f", Root: "/g", Tools: []string{"/h", "/i"}, BreakGlass: "/j", SocketGroup: "",
 		},
 	}, cfg)
+	assert.Equal(t, map[string][]string{"vg_old": {"kvm-a", "kvm-b"}}, cfg.Claims())
 }
 
 func TestParseRefuses(t *testing.T) {
@@ -126,8 +134,8 @@ func TestParseRefuses(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope, volumes`}},
-		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope, volumes`}},
+		{"unknown section", "\n[hok]\n", []string{`c.toml:2: unknown section or key "hok"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope, vg, volumes`}},
+		{"unknown key at top", `deadline = "1s"`, []string{`c.toml:1: unknown section or key "deadline"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope, vg, volumes`}},
 		{"unknown key", "[lvm]\n\ntime_out = \"1s\"", []string{`c.toml:3: unknown key "time_out" in [lvm]; known: timeout, lockstart_retry`}},
 		{"key with a newline", "[lvm]\n\"a\\nb\" = 1", []string{`c.toml:2: unknown key "a\nb" in [lvm]; known: timeout, lockstart_retry`}},
 		{"no section", "hook = 60", []string{`c.toml:1: hook must be a section: write [hook] on a line of its own`}},
@@ -165,6 +173,15 @@ func TestParseRefuses(t *testing.T) {
 		{"host with an option", "[peers]\nhosts = {\"-oProxyCommand=id\" = \"ssh://kvm-b\"}", []string{`c.toml:2: peers.hosts: "-oProxyCommand=id" is not a name of a host`}},
 		{"host without a URL", "[peers.hosts]\n\nkvm-b = \"http://kvm-b\"", []string{`c.toml:3: peers.hosts: "http://kvm-b" is neither ssh://USER@HOST:PORT nor unix:///PATH`}},
 		{"host at an option", "[peers]\nhosts.kvm-b = \"ssh://-oProxyCommand=id\"", []string{`c.toml:2: peers.hosts: "-oProxyCommand=id" is not a name of a host`}},
+		{"vg no section", "vg = 1", []string{`c.toml:1: vg must hold sections: write [vg.NAME] on a line of its own`}},
+		{"vg without a name", "[vg]\nunsafe_claims = true", []string{`c.toml:2: vg.unsafe_claims must be a section: write [vg.unsafe_claims] on a line of its own`}},
+		{"vg of no name", "[vg.\"-a\"]", []string{`c.toml:1: vg.-a: "-a" is not a name of a volume group`}},
+		{"vg key", "[vg.a]\nclaims = true", []string{`c.toml:2: unknown key "claims" in [vg.a]; known: unsafe_claims, members`}},
+		{"claims no switch", "[vg.a]\nunsafe_claims = \"yes\"", []string{`c.toml:2: vg.a.unsafe_claims: must be true or false`}},
+		{"member of no name", "[vg.a]\nmembers = [\"b\", \"-c\"]", []string{`c.toml:2: vg.a.members: "-c" is not a name of a host`}},
+		{"claims without members", "[vg.a]\nunsafe_claims = true", []string{`c.toml:2: vg.a: name all hosts that see a in members, this one included (0 are named)`}},
+		{"claims out of scope", "[scope]\nexclude = [\"a\"]\n[vg.a]\nunsafe_claims = true\nmembers = [\"x\", \"y\"]", []string{`c.toml:4: vg.a: a is not in [scope], so that nothing of it would be claimed; correct one of the two`}},
+		{"fence_status", "[peers]\nfence_status = \"stat\"", []string{`c.toml:2: peers.fence_status: "stat" is not an absolute path`}},
 		{"inline table", "hook = { deadline = 1 }", []string{`c.toml:1: hook.deadline: must be a duration in quotes such as "90s" or "1h30m"`}},
 		{
 			"everything is listed, in the order of the file",
@@ -173,7 +190,7 @@ func TestParseRefuses(t *testing.T) {
 				`c.toml:2: lvm.timeout: must be a duration in quotes such as "90s" or "1h30m"`,
 				`c.toml:4: unknown key "x" in [hook]; known: deadline`,
 				`c.toml:6: log.level: must be "debug", "info", "warn" or "error"`,
-				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope, volumes`,
+				`c.toml:7: unknown section or key "nope"; known sections: boot, hook, journal, locks, log, lvm, metrics, migration, paths, peers, reconcile, scope, vg, volumes`,
 			},
 		},
 	}

@@ -44,6 +44,10 @@ func (p *parser) report(key, format string, args ...any) {
 
 func (p *parser) document(doc map[string]any) {
 	for name, value := range doc {
+		if name == vgSection {
+			p.volumeGroups(value)
+			continue
+		}
 		if !slices.ContainsFunc(settings, func(s setting) bool { return s.section == name }) {
 			p.report(name, "unknown section or key %q; known sections: %s", name, strings.Join(sections(), ", "))
 			continue
@@ -82,6 +86,7 @@ func (p *parser) conflicts() {
 			p.report(elementPath("scope.volume_groups", i), "scope.volume_groups: %s is in scope.exclude as well; keep it in one of the two", vg)
 		}
 	}
+	p.claimConflicts()
 }
 
 // syntaxProblem turns an error of the TOML library into a problem with a line.
@@ -100,7 +105,7 @@ func syntaxProblem(name string, data []byte, err error) Problem {
 }
 
 func sections() []string {
-	seen := map[string]bool{}
+	seen := map[string]bool{vgSection: true}
 	for _, s := range settings {
 		seen[s.section] = true
 	}

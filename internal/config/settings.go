@@ -35,6 +35,7 @@ var settings = []setting{
 	{"peers", "connect_timeout", duration(func(c *Config) *time.Duration { return &c.Peers.ConnectTimeout }, 100*time.Millisecond, time.Minute)},
 	{"peers", "call_timeout", duration(func(c *Config) *time.Duration { return &c.Peers.CallTimeout }, 100*time.Millisecond, 10*time.Minute)},
 	{"peers", "parallel", setParallel},
+	{"peers", "fence_status", text(func(c *Config) *string { return &c.Peers.FenceStatus }, absoluteOrEmpty)},
 	{"migration", "leftover", setLeftover},
 	{"volumes", "zero_on_delete", list(func(c *Config) *[]string { return &c.Volumes.ZeroOnDelete }, vgNameOrAll)},
 	{"metrics", "textfile", text(func(c *Config) *string { return &c.Metrics.Textfile }, promFile)},

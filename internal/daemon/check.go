@@ -81,9 +81,10 @@ func (d *Daemon) newChecker(alone bool) *check.Checker {
 		Have: haveIn(cfg.Paths.Tools), Stat: os.Stat, Version: d.askSocket, Space: space,
 		Label: func(path string) (string, error) { return label(filepath.Join("/", cfg.Paths.Root, path)) },
 		Alone: alone, Host: d.host, BootID: d.parts.bootID, Now: time.Now, Uptime: uptime,
-		Pause: func() { time.Sleep(2 * time.Second) },
-		Scope: func() []string { return d.config.Load().Scope.VolumeGroups },
-		Keep:  func() time.Duration { return d.config.Load().Journal.Keep },
+		Pause:   func() { time.Sleep(2 * time.Second) },
+		Scope:   func() []string { return d.config.Load().Scope.VolumeGroups },
+		Members: func() map[string][]string { return d.config.Load().Claims() },
+		Keep:    func() time.Duration { return d.config.Load().Journal.Keep },
 		Config: func() error {
 			_, err := config.Load(d.configPath)
 			return err

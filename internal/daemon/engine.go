@@ -73,9 +73,11 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Alive:      run.ProcessAlive,
 		Find:       run.FindProcesses,
 		Settings:   d.settings,
+
+		FenceStatus: d.fenceStatus,
 	})
 	d.locks = locks.New(locks.Options{
-		Engine: engine, Leases: leases, Peers: caller{d.peers, d.counters}, Hints: d.store, Attr: volumes.Attr,
+		Engine: engine, Leases: engine.Leases, Peers: caller{d.peers, d.counters}, Hints: d.store, Attr: volumes.Attr,
 		Log: d.log, Host: d.host, Version: version.Version, Now: time.Now, Monotonic: monotonic,
 	})
 	return engine, nil
@@ -91,6 +93,7 @@ func (d *Daemon) settings() activation.Settings {
 		JournalKeep:      cfg.Journal.Keep,
 		IsolateLeftovers: cfg.Migration.Isolate,
 		Retain:           cfg.Locks.Retain,
+		Claims:           cfg.Claims(),
 		BreakGlass: func() bool {
 			_, err := os.Stat(cfg.Paths.BreakGlass)
 			return err == nil

@@ -50,9 +50,12 @@ func ourHostName(path string) string {
 // newPeers makes the connections to other hosts; none is opened yet.
 func (d *Daemon) newPeers() *peer.Peers {
 	return peer.New(peer.Options{
-		Self:     func() string { return d.host },
-		Discover: func(ctx context.Context) ([]string, error) { return d.engine.LiveHosts(ctx) },
-		Log:      d.log,
+		Self: func() string { return d.host },
+		Discover: func(ctx context.Context) ([]string, error) {
+			live, err := d.engine.LiveHosts(ctx)
+			return append(live, members(d.config.Load())...), err
+		},
+		Log: d.log,
 		Config: func() peer.Config {
 			cfg := d.config.Load().Peers
 			return peer.Config{
@@ -112,7 +115,8 @@ func (d *Daemon) peerAllowed(ctx context.Context, name string) error {
 	if name == d.host {
 		return api.NewError(api.KindForbidden, name+" is this host's own name; correct --peer in its authorized_keys, or the name of the host that calls")
 	}
-	if _, listed := d.config.Load().Peers.Hosts[name]; listed {
+	cfg := d.config.Load()
+	if _, listed := cfg.Peers.Hosts[name]; listed || slices.Contains(members(cfg), name) {
 		return nil
 	}
 	live, err := d.liveHosts(ctx)
@@ -130,9 +134,9 @@ func (d *Daemon) peerAllowed(ctx context.Context, name string) error {
 // otherHosts are the hosts that can be asked: those of the configuration, and the live ones
 // of the lockspaces.
 func (d *Daemon) otherHosts(ctx context.Context) []string {
-	cfg := d.config.Load().Peers
-	names := slices.Collect(maps.Keys(cfg.Hosts))
-	if cfg.Discover {
+	cfg := d.config.Load()
+	names := append(slices.Collect(maps.Keys(cfg.Peers.Hosts)), members(cfg)...)
+	if cfg.Peers.Discover {
 		live, err := d.liveHosts(ctx)
 		if err != nil {
 			d.log.Warn("not all peers are known", "err", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -83,8 +84,14 @@ func (r *round) askAll(ctx context.Context) {
 		return
 	}
 	r.everybody = true
-	var names []string
-	if r.l.Peers != nil {
+	names := r.l.Engine.Members(r.vg)
+	if names != nil {
+		// One that is fenced and silent is not asked: it has nothing.
+		r.readHosts(ctx)
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			return slices.ContainsFunc(slices.Collect(maps.Values(r.hosts)), func(h lease.Host) bool { return h.Name == name && h.State == model.HostDead })
+		})
+	} else if r.l.Peers != nil {
 		names, r.knownErr = r.l.Peers.Names(ctx)
 	}
 	r.ask(ctx, names)

@@ -27,6 +27,8 @@ type world struct {
 	hostErr error
 	said    map[string]api.LocksAnswer // by host, kvm-a too; one that is not there is silent
 	names   []string
+	members []string // of a VG without lvmlockd; nil: it has leases
+	fenced  []model.Fenced
 	delay   time.Duration // of a peer's answer
 	asked   map[string]int
 	hints   map[model.VolumeID]model.LockHint
@@ -82,6 +84,8 @@ func (w *world) held(lv int, host int, mode model.LockMode) {
 }
 
 func (w *world) ManagedVGs(context.Context, string) ([]string, error)      { return []string{"vg"}, nil }
+func (w *world) Members(string) []string                                   { return w.members }
+func (w *world) FencedHosts() []model.Fenced                               { return w.fenced }
 func (w *world) KnownVGs() []string                                        { return []string{"vg"} }
 func (w *world) Inventory(context.Context, string) ([]model.Volume, error) { return w.vols, nil }
 func (w *world) Event(_, subject, text string)                             { w.events = append(w.events, subject+": "+text) }

@@ -25,6 +25,9 @@ func (l *Locks) HostList(ctx context.Context) ([]api.Host, error) {
 	rows := map[rowKey]*api.Host{}
 	var problem error
 	for _, vg := range vgs {
+		if l.Engine.Members(vg) != nil {
+			continue
+		}
 		hosts, err := l.Leases.Hosts(ctx, vg)
 		if err != nil {
 			problem = err
@@ -36,6 +39,7 @@ func (l *Locks) HostList(ctx context.Context) ([]api.Host, error) {
 		}
 	}
 	l.addPeers(ctx, rows)
+	l.addMembers(rows, vgs)
 	if len(rows) == 0 && problem != nil {
 		return nil, problem
 	}
@@ -135,6 +139,34 @@ func (l *Locks) addPeers(ctx context.Context, rows map[rowKey]*api.Host) {
 	for _, name := range names {
 		if !known[name] {
 			rows[rowKey{0, name, ""}] = &api.Host{Name: name, VGs: []string{}, Age: -1}
+		}
+	}
+}
+
+// addMembers adds the members of VGs without lvmlockd, of which sanlock knows nothing, and
+// which hosts are declared fenced here.
+func (l *Locks) addMembers(rows map[rowKey]*api.Host, vgs []string) {
+	named := func(name string) (found []*api.Host) {
+		for k, row := range rows {
+			if k.name == name && k.state != model.HostDead {
+				found = append(found, row)
+			}
+		}
+		return found
+	}
+	for _, vg := range vgs {
+		for _, name := range l.Engine.Members(vg) {
+			if len(named(name)) == 0 {
+				rows[rowKey{0, name, ""}] = &api.Host{Name: name, Self: name == l.Host, VGs: []string{}, Age: -1}
+			}
+			for _, row := range named(name) {
+				row.VGs = append(row.VGs, vg)
+			}
+		}
+	}
+	for _, f := range l.Engine.FencedHosts() {
+		for _, row := range named(f.Host) {
+			row.Problem = fmt.Sprintf("declared fenced by %s at %s: while it is silent, it keeps nobody here from its volume groups without lvmlockd", f.By, time.UnixMilli(f.At).Local().Format(time.DateTime))
 		}
 	}
 }

@@ -2,7 +2,8 @@
 // its lock from one host to another, where an operation on it should run, and which hosts
 // there are. The truth is the lease on the shared storage, which one look shows whatever
 // the number of hosts; other hosts are asked for what no lease tells, and where it cannot
-// be read. A host that does not answer makes a result unknown, never free.
+// be read. A host that does not answer makes a result unknown, never free. In a VG without
+// lvmlockd there are no leases, and its members are asked.
 //
 // What happens on one host - which volumes may be given up there, how one is taken - is
 // decided by that host's engine. No lock here is held for longer than one volume's
@@ -26,6 +27,9 @@ type Engine interface {
 	ManagedVGs(ctx context.Context, only string) ([]string, error)
 	KnownVGs() []string // of the last full look
 	Inventory(ctx context.Context, vg string) ([]model.Volume, error)
+	// Members of a VG without lvmlockd, where volumes are claimed; nil: it has leases.
+	Members(vg string) []string
+	FencedHosts() []model.Fenced
 	VolumeNamed(ctx context.Context, name string) (model.Volume, error)
 	LocksHere(context.Context, api.LocksQuery) (api.LocksAnswer, error)
 	GiveUp(context.Context, api.ReleaseRequest) (api.ReleaseAnswer, error)

@@ -77,7 +77,12 @@ func (l *Locks) look(ctx context.Context, vg string, vols []model.Volume, ask as
 	if len(vols) == 0 {
 		return nil
 	}
-	leases, leaseErr := l.leases(ctx, vg, vols)
+	var leases map[string][]model.Holder
+	var leaseErr error
+	claimed := l.Engine.Members(vg) != nil
+	if !claimed {
+		leases, leaseErr = l.leases(ctx, vg, vols)
+	}
 	hints := l.hints(ctx, vols[0].ID.VG)
 	r := l.newRound(vg)
 	r.self(ctx)
@@ -88,13 +93,21 @@ func (l *Locks) look(ctx context.Context, vg string, vols []model.Volume, ask as
 		r.askAll(ctx)
 	case askNobody:
 	}
-	r.fallBack(ctx, vols, leases, hints)
+	if claimed {
+		r.askAll(ctx)
+	} else {
+		r.fallBack(ctx, vols, leases, hints)
+	}
 	all := make([]sighting, len(vols))
 	for i, v := range vols {
 		s := sighting{volume: v, Lock: api.Lock{Volume: v.Name(), UUID: v.ID.LV, Hosts: []api.LockHost{}}}
-		if holders, known := leases[v.LockLV]; known {
+		holders, known := leases[v.LockLV]
+		switch {
+		case known:
 			r.byLease(&s, holders)
-		} else {
+		case claimed:
+			r.byClaims(&s)
+		default:
 			r.byWord(&s, hints[v.ID], leaseErr)
 		}
 		all[i] = s
@@ -214,21 +227,7 @@ func (r *round) byLease(s *sighting, holders []model.Holder) {
 
 // byWord fills in what the hosts say, where the lease cannot be read.
 func (r *round) byWord(s *sighting, hint model.LockHint, leaseErr error) {
-	var exclusive []string
-	for name, answer := range r.said {
-		lock, local := answer.locks[s.volume.LockLV], answer.locks[s.volume.ID.LV]
-		if answer.err != nil || modeOf(lock) == model.ModeOff && !local.Active {
-			continue
-		}
-		host := r.host(s.volume, name, name == "")
-		host.Holder = api.Holder{Host: r.label(name), HostID: answer.HostID, Mode: string(modeOf(lock)), State: string(model.HostLive)}
-		s.Hosts = append(s.Hosts, host)
-		if modeOf(lock) == model.ModeEX {
-			exclusive = append(exclusive, host.Host)
-		}
-	}
-	s.order()
-	s.Silent = r.silent()
+	exclusive := r.addSaid(s)
 	s.Problem = "its lease was not found where LVM says it is"
 	if leaseErr != nil {
 		s.Problem = leaseErr.Error()
@@ -246,6 +245,39 @@ func (r *round) byWord(s *sighting, hint model.LockHint, leaseErr error) {
 	if s.Known == api.KnownUnknown && hint.Since != 0 {
 		s.Recorded = &api.RecordedHost{Host: hint.Host, Mode: string(hint.Mode), At: time.UnixMilli(hint.Since)}
 	}
+}
+
+// byClaims fills in what the members of a VG without lvmlockd say. Nobody's claim is worth
+// more than another's: all must have answered.
+func (r *round) byClaims(s *sighting) {
+	exclusive := r.addSaid(s)
+	switch {
+	case len(exclusive) > 1:
+		s.Known, s.Problem = api.KnownUnknown, fmt.Sprintf("ALARM: %s all claim it exclusively: one of them was declared fenced and was not; stop the guest on all but one, and check its file systems", strings.Join(exclusive, " and "))
+	case r.complete():
+		s.Known = api.KnownPeers
+	default:
+		s.Known, s.Problem = api.KnownUnknown, "not every member of "+r.vg+" has answered"
+	}
+}
+
+// addSaid adds what the hosts say, and lists those that have the volume exclusively.
+func (r *round) addSaid(s *sighting) (exclusive []string) {
+	for name, answer := range r.said {
+		lock, local := answer.locks[s.volume.LockLV], answer.locks[s.volume.ID.LV]
+		if answer.err != nil || modeOf(lock) == model.ModeOff && !local.Active {
+			continue
+		}
+		host := r.host(s.volume, name, name == "")
+		host.Holder = api.Holder{Host: r.label(name), HostID: answer.HostID, Mode: string(modeOf(lock)), State: string(model.HostLive)}
+		s.Hosts = append(s.Hosts, host)
+		if modeOf(lock) == model.ModeEX {
+			exclusive = append(exclusive, host.Host)
+		}
+	}
+	s.order()
+	s.Silent = r.silent()
+	return exclusive
 }
 
 // host is what a host says of a volume.

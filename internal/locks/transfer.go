@@ -86,6 +86,9 @@ func (l *Locks) ofGuest(ctx context.Context, guest string) ([]model.Volume, erro
 	}
 	var found []model.Volume
 	for _, vg := range vgs {
+		if l.Engine.Members(vg) != nil {
+			continue // what is claimed there is not kept for nobody
+		}
 		r := l.newRound(vg)
 		r.readHosts(ctx)
 		r.self(ctx)
@@ -214,6 +217,8 @@ func (l *Locks) move(ctx context.Context, v model.Volume, req api.TransferReques
 // transferable refuses volumes whose lock cannot be moved by itself.
 func transferable(v model.Volume) error {
 	switch {
+	case v.LockType == "none":
+		return refused(api.KindUnsupported, "%s is in a volume group without lvmlockd, where a claim is a guest's or an operator's and moves with it: migrate the guest, or 'virtlvm deactivate %s' on one host and 'virtlvm activate' it on the other", v.Name(), v.Name())
 	case v.LockLV != v.ID.LV || v.LeaseOffset <= 0:
 		return refused(api.KindUnsupported, "%s has no lock of its own (type %s): its pool's or origin's protects it", v.Name(), v.SegType)
 	case v.HasTag(model.TagShared):

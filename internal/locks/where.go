@@ -34,7 +34,11 @@ func (l *Locks) Where(ctx context.Context, name, op, on string) (api.Endpoint, e
 	}
 	e := api.Endpoint{Volume: v.Name(), Op: op}
 	if on != "" {
-		h, err := up(v.VG, hosts, on)
+		find := up
+		if l.Engine.Members(v.VG) != nil {
+			find = member
+		}
+		h, err := find(v.VG, hosts, on)
 		if err != nil {
 			return api.Endpoint{}, err
 		}
@@ -124,6 +128,19 @@ func unheard(silent []string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (no answer from %s)", strings.Join(silent, ", "))
+}
+
+// member finds a member of a VG without lvmlockd that answers.
+func member(vg string, hosts map[int]lease.Host, name string) (lease.Host, error) {
+	for _, h := range hosts {
+		switch {
+		case h.Name == name && h.State == model.HostLive:
+			return h, nil
+		case h.Name == name:
+			return h, refused(api.KindUnreachable, "%s is a member of %s and does not answer", name, vg)
+		}
+	}
+	return lease.Host{}, refused(api.KindNotFound, "%s is no member of %s", name, vg)
 }
 
 // up finds the one live host of that name in a lockspace.

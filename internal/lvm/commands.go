@@ -24,6 +24,14 @@ func ActivateCmd(mode model.LockMode, names ...string) run.Cmd {
 	return cmd
 }
 
+// ActivateLocalCmd is the lvchange that activates volumes of a VG without lvmlockd: no
+// lock is taken.
+func ActivateLocalCmd(names ...string) run.Cmd { return onVolumes("-ay", names) }
+
+// RefreshCmd is the lvchange that reloads the devices of active volumes from the metadata,
+// which another host may have changed.
+func RefreshCmd(names ...string) run.Cmd { return onVolumes("--refresh", names) }
+
 // DeactivateCmd is the lvchange that deactivates volumes and drops their locks.
 func DeactivateCmd(names ...string) run.Cmd { return onVolumes("-an", names) }
 

@@ -137,6 +137,10 @@ type Hold struct {
 	Role   Role
 	Mode   LockMode // mode while held, from the role
 	Phase  Phase
+	// Claim is the mode that the other hosts have granted, in a VG without lvmlockd alone
+	// (docs/locks.md): a hold whose Claim is not its wanted mode is only an intent. "" and
+	// off: none.
+	Claim  LockMode
 	BootID string
 	// Attempt ties a hold to the start that made it.
 	Attempt Attempt
@@ -145,6 +149,16 @@ type Hold struct {
 	// after a restart of the daemon the guest's QEMU, or its absence, tells.
 	Prepared bool
 	Since    int64 // unix milliseconds of the last change of phase
+}
+
+// Fenced says that an operator has declared a host to be off: that it does not answer
+// keeps nobody from using the volumes of a VG without lvmlockd. It ends when that host
+// is heard of again.
+type Fenced struct {
+	Host   string
+	BootID string // of the boot that was declared off, as far as it was known
+	By     string
+	At     int64 // unix milliseconds
 }
 
 // Grant is the consent of the source of a live migration that the destination shares

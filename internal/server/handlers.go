@@ -76,6 +76,14 @@ func (s *Server) deactivate(r *http.Request) (any, error) {
 	return s.Engine.Deactivate(r.Context(), req, callerOf(r.Context()).String())
 }
 
+func (s *Server) fenced(r *http.Request) (any, error) {
+	var req api.FencedRequest
+	if err := decode(r, maxSmallBody, &req); err != nil {
+		return nil, err
+	}
+	return s.Engine.DeclareFenced(r.Context(), req, callerOf(r.Context()).String())
+}
+
 // number reads a query parameter between 0 and most.
 func number(r *http.Request, key string, otherwise, most int64) (int64, error) {
 	text := r.URL.Query().Get(key)

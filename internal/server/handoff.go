@@ -20,6 +20,7 @@ type Handoff interface {
 	LocksHere(context.Context, api.LocksQuery) (api.LocksAnswer, error)
 	Release(ctx context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error)
 	Retain(ctx context.Context, peer string, req api.RetainRequest) (struct{}, error)
+	Claims(ctx context.Context, peer string, q api.ClaimsQuery) (api.ClaimsAnswer, error)
 }
 
 // handoffRoutes are the requests that hosts make of each other.
@@ -47,6 +48,7 @@ func (s *Server) handoffRoutes() []route {
 		})},
 		{"POST " + api.RoutePeerRelease, AccessPeer, asked(h.Release)},
 		{"POST " + api.RoutePeerRetain, AccessPeer, asked(h.Retain)},
+		{"POST " + api.RoutePeerClaims, AccessPeer, asked(h.Claims)},
 	}
 }
 

@@ -27,6 +27,7 @@ type Engine interface {
 	Handoff(ctx context.Context, guest string) (api.GuestHandoff, error)
 	Activate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
 	Deactivate(ctx context.Context, req api.VolumeRequest, by string) (api.Command, error)
+	DeclareFenced(ctx context.Context, req api.FencedRequest, by string) (api.Command, error)
 }
 
 // Journal lists what happened.
@@ -113,6 +114,7 @@ func New(o Options) *Server {
 		{"GET " + api.RouteCommands, AccessRead, s.commands},
 		{"GET " + api.RouteCommand, AccessRead, s.command},
 		{"POST " + api.RouteCommands, AccessWrite, s.runCommand},
+		{"POST " + api.RouteCommandPlan, AccessWrite, s.planCommand},
 		{"POST " + api.RouteCommandCancel, AccessWrite, s.cancelCommand},
 		{"POST " + api.RouteCommandResolve, AccessWrite, s.resolveCommand},
 		{"GET " + api.RouteEvents, AccessRead, s.events},
@@ -122,6 +124,7 @@ func New(o Options) *Server {
 		{"POST " + api.RouteHook, AccessRoot, s.hook},
 		{"POST " + api.RouteActivate, AccessWrite, s.activate},
 		{"POST " + api.RouteDeactivate, AccessWrite, s.deactivate},
+		{"POST " + api.RouteFenced, AccessRoot, s.fenced},
 	}
 	for _, r := range slices.Concat(routes, s.handoffRoutes(), s.lockRoutes(), s.peerCommandRoutes(), s.checkRoutes()) {
 		s.mux.HandleFunc(r.pattern, s.guard(r.access, r.handle))

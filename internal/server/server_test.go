@@ -57,6 +57,11 @@ func (f *fakeEngine) Deactivate(context.Context, api.VolumeRequest, string) (api
 	return api.Command{}, io.ErrUnexpectedEOF
 }
 
+func (f *fakeEngine) DeclareFenced(_ context.Context, r api.FencedRequest, by string) (api.Command, error) {
+	f.asked = append(f.asked, "fenced "+r.Host+" "+by)
+	return api.Command{ID: 8}, nil
+}
+
 type fakeJournal struct {
 	mu     sync.Mutex
 	events []api.Event

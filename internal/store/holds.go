@@ -20,7 +20,7 @@ func (s *Store) Holds(ctx context.Context) ([]model.Hold, error) {
 	var all []model.Hold
 	err := s.read(ctx, func(db *sql.DB) error {
 		rows, err := db.QueryContext(ctx, `SELECT owner, vg_uuid, lv_uuid, lock_lv, guest, name, role, mode, phase,
-			boot_id, libvirtd_pid, libvirtd_start, answered_ms, seen, since_ms, grant_id, peer FROM hold ORDER BY owner, name`)
+			boot_id, libvirtd_pid, libvirtd_start, answered_ms, seen, since_ms, grant_id, peer, claim FROM hold ORDER BY owner, name`)
 		if err != nil {
 			return err
 		}
@@ -29,7 +29,7 @@ func (s *Store) Holds(ctx context.Context) ([]model.Hold, error) {
 			var h model.Hold
 			var start int64
 			if err := rows.Scan(&h.Owner, &h.Volume.VG, &h.Volume.LV, &h.LockLV, &h.Guest, &h.Name, &h.Role, &h.Mode, &h.Phase,
-				&h.BootID, &h.Attempt.LibvirtdPID, &start, &h.Attempt.AnsweredMillis, &h.Attempt.Seen, &h.Since, &h.Grant.ID, &h.Grant.Peer); err != nil {
+				&h.BootID, &h.Attempt.LibvirtdPID, &start, &h.Attempt.AnsweredMillis, &h.Attempt.Seen, &h.Since, &h.Grant.ID, &h.Grant.Peer, &h.Claim); err != nil {
 				return err
 			}
 			h.Attempt.LibvirtdStart = uint64(start) //nolint:gosec // clock ticks since boot: written from a uint64 below 2^63
@@ -70,14 +70,14 @@ func changeHolds(ctx context.Context, tx *sql.Tx, change HoldChange) error {
 	}
 	if len(change.Put) > 0 {
 		put, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO hold (owner, vg_uuid, lv_uuid, lock_lv, guest, name, role, mode, phase,
-			boot_id, libvirtd_pid, libvirtd_start, answered_ms, seen, since_ms, grant_id, peer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
+			boot_id, libvirtd_pid, libvirtd_start, answered_ms, seen, since_ms, grant_id, peer, claim) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = put.Close() }()
 		for _, h := range change.Put {
 			if _, err := put.ExecContext(ctx, h.Owner, h.Volume.VG, h.Volume.LV, h.LockLV, h.Guest, h.Name, h.Role, h.Mode, h.Phase,
-				h.BootID, h.Attempt.LibvirtdPID, int64(h.Attempt.LibvirtdStart), h.Attempt.AnsweredMillis, h.Attempt.Seen, h.Since, h.Grant.ID, h.Grant.Peer); err != nil { //nolint:gosec // clock ticks since boot fit
+				h.BootID, h.Attempt.LibvirtdPID, int64(h.Attempt.LibvirtdStart), h.Attempt.AnsweredMillis, h.Attempt.Seen, h.Since, h.Grant.ID, h.Grant.Peer, h.Claim); err != nil { //nolint:gosec // clock ticks since boot fit
 				return err
 			}
 		}

@@ -113,18 +113,21 @@ type Host struct {
 	// test can end it half-way.
 	mortal mortal
 	// orphan is a command of an earlier daemon that still runs, nil when there is none.
-	orphan   func() []string
-	glass    atomic.Bool
-	retain   atomic.Bool     // [locks] release = "retain"
-	others   func() []string // the hosts it knows
-	isolate  atomic.Bool
-	ahead    time.Duration // of the clock that it tells others
-	programs programs      // those that the daemon has run
-	memory   *Memory       // the journal, where that is in memory
-	mu       sync.Mutex
-	daemon   *Daemon       // nil: it is down
-	up       chan struct{} // closed when it comes up
-	spool    []api.HookCall
+	orphan  func() []string
+	glass   atomic.Bool
+	retain  atomic.Bool     // [locks] release = "retain"
+	others  func() []string // the hosts it knows
+	isolate atomic.Bool
+	ahead   time.Duration // of the clock that it tells others
+	// members of each VG with unsafe_claims; fenceStatus is the site's command.
+	members     map[string][]string
+	fenceStatus func(host string) (bool, error)
+	programs    programs // those that the daemon has run
+	memory      *Memory  // the journal, where that is in memory
+	mu          sync.Mutex
+	daemon      *Daemon       // nil: it is down
+	up          chan struct{} // closed when it comes up
+	spool       []api.HookCall
 }
 
 // New makes a cluster with the shared VG vg_san, the plain VG vg_plain and running
@@ -183,7 +186,8 @@ func (c *Cluster) newHost(name string) *Host {
 	h := &Host{
 		Name: name, c: c, boot: 1, libvirtd: 1, log: &lockedBuffer{}, timeout: c.o.Timeout, memory: &Memory{},
 		orphan: func() []string { return nil }, scope: func(string) bool { return true }, up: make(chan struct{}),
-		others: func() []string { return []string{"another"} },
+		others:      func() []string { return []string{"another"} },
+		fenceStatus: func(string) (bool, error) { return false, nil },
 	}
 	var err error
 	h.LVM, err = c.SAN.Host(name)

@@ -54,7 +54,7 @@ func (h *Host) Launch() *Daemon {
 	d.engine = activation.New(deps)
 	if d.store != nil {
 		d.locks = locks.New(locks.Options{
-			Engine: d.engine, Leases: deps.Leases, Peers: peers{d}, Hints: d.store, Attr: deps.LVM.(*lvm.LVM).Attr,
+			Engine: d.engine, Leases: d.engine.Leases, Peers: peers{d}, Hints: d.store, Attr: deps.LVM.(*lvm.LVM).Attr,
 			Log: slog.New(slog.NewTextHandler(h.log, nil)), Host: h.Name, Version: "1.2.3", Now: h.c.Now, Monotonic: h.uptime,
 		})
 	}
@@ -141,10 +141,12 @@ func (d *Daemon) deps() activation.Deps {
 		Branch: func(ctx context.Context, what string) context.Context {
 			return h.c.named(ctx, h.Name+" "+what)
 		},
+		FenceStatus: func(_ context.Context, host string) (bool, error) { return h.fenceStatus(host) },
 		Settings: func() activation.Settings {
 			return activation.Settings{
 				Scope: h.scope, CommandTimeout: h.timeout, LockstartRetry: 50 * time.Millisecond,
 				JournalKeep: time.Hour, BreakGlass: h.glass.Load, IsolateLeftovers: h.isolate.Load(), Retain: h.retain.Load(),
+				Claims: h.claims(),
 			}
 		},
 	}

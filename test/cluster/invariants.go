@@ -77,7 +77,7 @@ func (c *Cluster) alive() (all []qemu) {
 // whether two QEMUs may run although they use one volume: where libvirt lets them, see
 // docs/handoff.md, Limits.
 func (c *Cluster) Unsafe(allowed func(a, b qemu) bool) string {
-	table, err := c.SAN.Table()
+	table, err := c.table()
 	if err != nil {
 		return err.Error()
 	}
@@ -147,7 +147,7 @@ func together(a, b qemu) string {
 // hosts whose daemon runs: every volume as the guests here need it and not otherwise,
 // nothing pending, no problem, every command ended.
 func (c *Cluster) Unsettled(ctx context.Context) (all []string) {
-	table, err := c.SAN.Table()
+	table, err := c.table()
 	if err != nil {
 		return []string{err.Error()}
 	}

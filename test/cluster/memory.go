@@ -23,6 +23,7 @@ type Memory struct {
 	commands map[int64]store.OpenCommand
 	holds    map[[3]string]model.Hold
 	running  map[int64]string // hook calls without a verdict
+	fenced   map[string]model.Fenced
 	steps    []model.HandoffStep
 }
 
@@ -170,6 +171,36 @@ func (m *Memory) FinishHookCall(_ context.Context, id int64, _ store.HookVerdict
 func (m *Memory) InterruptHookCalls(context.Context) error {
 	return m.do(store.HoldChange{}, func() error {
 		clear(m.running)
+		return nil
+	})
+}
+
+// Fenced lists the hosts that are declared off.
+func (m *Memory) Fenced(context.Context) (all []model.Fenced, err error) {
+	err = m.do(store.HoldChange{}, func() error {
+		for _, host := range sortedKeys(m.fenced) {
+			all = append(all, m.fenced[host])
+		}
+		return nil
+	})
+	return all, err
+}
+
+// PutFenced declares a host off.
+func (m *Memory) PutFenced(_ context.Context, f model.Fenced) error {
+	return m.do(store.HoldChange{}, func() error {
+		if m.fenced == nil {
+			m.fenced = map[string]model.Fenced{}
+		}
+		m.fenced[f.Host] = f
+		return nil
+	})
+}
+
+// DropFenced forgets the declaration.
+func (m *Memory) DropFenced(_ context.Context, host string) error {
+	return m.do(store.HoldChange{}, func() error {
+		delete(m.fenced, host)
 		return nil
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +18,10 @@ import (
 
 var withMutants = flag.String("mutants", "", "break rules of the engine and see that the simulation notices; how many schedules each")
 
+type mutant struct{ name, file, old, new string }
+
 // mutants are rules of the engine that are taken away, one at a time.
-var mutants = []struct{ name, file, old, new string }{
+var mutants = []mutant{
 	{
 		"promotes without looking for other shared holders", "ensure.go",
 		"func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *local) []model.Volume {\n", "if true {\nreturn vols\n}\n",
@@ -105,6 +108,30 @@ var mutants = []struct{ name, file, old, new string }{
 	},
 }
 
+// claimMutants are those of VGs without lvmlockd, which TestSimClaims must notice.
+var claimMutants = []mutant{
+	{
+		"an intent is not told to who asks", "claims.go",
+		"if !slices.Contains(lvs, h.Volume.LV) {", "if !slices.Contains(lvs, h.Volume.LV) || h.Claim == \"\" {",
+	},
+	{
+		"the first of two does not wait for the other's intent to go", "claims.go",
+		"c.LV != w.volume.ID.LV || compatible(w.mode, c) {", "c.LV != w.volume.ID.LV || compatible(w.mode, c) || intent(c) && m.Host < host {",
+	},
+	{
+		"a member that does not answer does not count", "claims.go",
+		"case m.isFenced(ctx, host):", "case true:",
+	},
+	{
+		"a claim is made exclusive while another shares it", "claims.go",
+		"func compatible(mode model.LockMode, c api.Claim) bool {\n", "if c.Claimed == string(model.ModeSH) {\nreturn true\n}\n",
+	},
+	{
+		"members need not be the same", "claims.go",
+		"case !slices.Equal(members, q.Members):", "case false:",
+	},
+}
+
 // TestMutants takes rules of the engine away and wants the simulation to fail: a test that
 // cannot fail is worth nothing. It compiles each of them, so it is not part of make test;
 // see make mutants.
@@ -112,7 +139,11 @@ func TestMutants(t *testing.T) {
 	if *withMutants == "" {
 		t.Skip("only with -mutants")
 	}
-	for _, m := range mutants {
+	for i, m := range slices.Concat(mutants, claimMutants) {
+		sim := "-run=TestSim$"
+		if i >= len(mutants) {
+			sim = "-run=TestSimClaims$"
+		}
 		t.Run(m.name, func(t *testing.T) {
 			dir := t.TempDir()
 			file, err := filepath.Abs(filepath.Join("../../internal/activation", m.file))
@@ -132,7 +163,7 @@ func TestMutants(t *testing.T) {
 			patience, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(patience, "go", "test", "-count=1", "-vet=off", "-timeout=9m", "-overlay="+filepath.Join(dir, "overlay.json"),
-				"-run=TestSim$", ".", "-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks="+*withMutants)
+				sim, ".", "-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks="+*withMutants)
 			out, err := cmd.CombinedOutput()
 			assert.Error(t, err)
 			assert.Contains(t, string(out), "[rapid] failed after", "the simulation does not notice")

@@ -157,6 +157,7 @@ type engine interface {
 	LocksHere(ctx context.Context, q api.LocksQuery) (api.LocksAnswer, error)
 	Release(ctx context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error)
 	Retain(ctx context.Context, peer string, req api.RetainRequest) (struct{}, error)
+	Claims(ctx context.Context, peer string, q api.ClaimsQuery) (api.ClaimsAnswer, error)
 }
 
 func dispatch(ctx context.Context, m engine, from, path string, body []byte) (any, error) {
@@ -186,6 +187,8 @@ func dispatch(ctx context.Context, m engine, from, path string, body []byte) (an
 		return handle(ctx, from, body, m.Release)
 	case api.RoutePeerRetain:
 		return handle(ctx, from, body, m.Retain)
+	case api.RoutePeerClaims:
+		return handle(ctx, from, body, m.Claims)
 	}
 	return nil, api.NewError(api.KindNotFound, "no route "+path)
 }

@@ -82,6 +82,19 @@ func (j journal) ChangeHolds(ctx context.Context, change store.HoldChange) error
 	return j.write(ctx, "holds", func() error { return j.Journal.ChangeHolds(ctx, change) })
 }
 
+func (j journal) PutFenced(ctx context.Context, f model.Fenced) error {
+	return j.write(ctx, "fenced "+f.Host, func() error { return j.Journal.PutFenced(ctx, f) })
+}
+
+func (j journal) DropFenced(ctx context.Context, host string) error {
+	return j.write(ctx, "not fenced "+host, func() error { return j.Journal.DropFenced(ctx, host) })
+}
+
+func (j journal) Fenced(ctx context.Context) ([]model.Fenced, error) {
+	j.d.alive()
+	return j.Journal.Fenced(ctx)
+}
+
 // ReplaceHolds is no point: the engine has its lock meanwhile.
 func (j journal) ReplaceHolds(ctx context.Context, all []model.Hold) error {
 	j.d.alive()

@@ -87,6 +87,8 @@ type timer struct {
 // swarm is what may go wrong in a schedule: not everything in each.
 type swarm struct {
 	crash, hostDeath, net, hand, tools, hints, postCopy bool
+	// claims: a guest has its disk in a VG without lvmlockd.
+	claims bool
 }
 
 // tally counts what has happened in many schedules.
@@ -119,7 +121,7 @@ func newSim(t TB, hosts []string, o swarm, dice dice, tally *tally) *sim {
 		twice: map[int]bool{}, hand: map[string]bool{}, granted: map[string][]byte{},
 	}
 	s.Cluster = NewWith(t, Options{
-		Hosts: hosts, VGs: []san.VGSpec{{Name: "vg_san"}, {Name: "vg_two"}}, Memory: true,
+		Hosts: hosts, VGs: []san.VGSpec{{Name: "vg_san"}, {Name: "vg_two"}, {Name: "vg_old", LockType: san.LockNone}}, Memory: true,
 		Timeout: 20 * time.Second, Patience: time.Minute, Lock: s.lock, After: s.after, Changed: s.onChange,
 	})
 	s.SAN.Wait = s.program
@@ -477,7 +479,7 @@ func (s *sim) verify() {
 		return
 	}
 	bad := s.Unsafe(func(a, b qemu) bool { return s.allowed(a, b) })
-	table, err := s.SAN.Table()
+	table, err := s.table()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
 	"virtlvm/test/fakevirt"
 	"virtlvm/test/san"
@@ -24,6 +25,7 @@ import (
 //	vm1     writes d1 and, in another VG, d2
 //	vm2     writes top, above base, and shares quorum
 //	reader  reads d1
+//	old     writes d3, and shares c3, in a VG without lvmlockd (swarm.claims)
 func (s *sim) define() {
 	for vg, names := range map[string][]string{"vg_san": {"d1", "top", "base", "quorum"}, "vg_two": {"d2"}} {
 		for _, name := range names {
@@ -46,6 +48,17 @@ func (s *sim) define() {
 			Name: "reader", UUID: UUID(3), XML: XML("reader", UUID(3), Disk{Path: "d1", Extra: "<readonly/>"}),
 			Needs: map[string]string{"vg_san/d1": "sh"},
 		},
+	}
+	if s.o.claims {
+		s.Members("vg_old")
+		for _, name := range []string{"d3", "c3"} {
+			_, err := s.SAN.AddLV("vg_old", san.LVSpec{Name: name})
+			require.NoError(s.t, err)
+		}
+		s.all = append(s.all, Guest{
+			Name: "old", UUID: UUID(4), XML: XML("old", UUID(4), Disk{Path: "/dev/vg_old/d3"}, Disk{Path: "/dev/vg_old/c3", Extra: "<shareable/>"}),
+			Needs: map[string]string{"vg_old/d3": "ex", "vg_old/c3": "sh"},
+		})
 	}
 	s.Watch(s.all...)
 	for _, host := range s.hosts {
@@ -254,6 +267,9 @@ func (s *sim) busy() (n int) {
 func (s *sim) host() *Host { return s.Hosts[s.hosts[s.draw(len(s.hosts), "host")]] }
 
 func (s *sim) guest() Guest {
+	if s.o.claims && s.draw(5, "claims") < 3 {
+		return s.all[3]
+	}
 	// Mostly vm1.
 	return s.all[[]int{0, 0, 0, 1, 2}[s.draw(5, "guest")]]
 }
@@ -350,7 +366,7 @@ func (s *sim) operate() {
 			h := s.host()
 			s.begin("libvirtd restarts on "+h.Name, []*Host{h}, h.RestartLibvirtd)
 		}},
-		choice{when(running && !s.moves(g), 2), func() { s.askToLend(g, s.place(g)) }},
+		choice{when(running && !s.moves(g), 8), func() { s.askToLend(g, s.place(g)) }},
 		choice{when(s.o.hand, 8), s.byHand},
 		choice{when(s.o.hand, 4), s.activate},
 	)
@@ -431,6 +447,9 @@ func (s *sim) byHand() {
 func (s *sim) activate() {
 	h := s.host()
 	req := api.VolumeRequest{Volume: "vg_san/d1", Mode: []string{"ex", "sh"}[s.draw(2, "mode")]}
+	if s.o.claims && s.draw(2, "claims") == 1 {
+		req.Volume = "vg_old/d3"
+	}
 	on := s.draw(2, "on") == 0
 	s.hand[h.Name+" "+req.Volume] = true
 	s.begin(fmt.Sprintf("virtlvm activate %v %s %s on %s", on, req.Volume, req.Mode, h.Name), []*Host{h}, func(ctx context.Context) error {
@@ -440,20 +459,25 @@ func (s *sim) activate() {
 
 // operate makes an operator's request of the daemon.
 func (h *Host) operate(ctx context.Context, req api.VolumeRequest, on bool) error {
+	return h.request(ctx, func(ctx context.Context, m *activation.Manager) error {
+		do := m.Deactivate
+		if on {
+			do = m.Activate
+		}
+		_, err := do(ctx, req, "operator")
+		return err
+	})
+}
+
+// request asks the daemon for something.
+func (h *Host) request(ctx context.Context, do func(context.Context, *activation.Manager) error) error {
 	d := h.Daemon()
 	if d == nil {
 		return errors.New("virtlvmd is down")
 	}
 	work, back := h.c.child(ctx, "request")
 	answer := make(chan error, 1)
-	go func() {
-		do := d.engine.Deactivate
-		if on {
-			do = d.engine.Activate
-		}
-		_, err := do(work, req, "operator")
-		answer <- err
-	}()
+	go func() { answer <- do(work, d.engine) }()
 	select {
 	case err := <-answer:
 		back()
@@ -608,7 +632,37 @@ func (s *sim) breakSomething() {
 		choice{when(s.o.net && len(s.cut) == 0, 8), func() { s.cutLink(h, s.other(h)) }},
 		choice{when(len(s.cut) > 0, 60), s.mend},
 		choice{when(s.o.tools, 15), s.tool},
+		choice{when(s.o.claims && dead, 80), func() { s.declareFenced(s.other(h), h) }},
+		choice{when(s.o.claims && s.busy() < 3, 6), func() { s.unequal(h) }},
 	)
+}
+
+// declareFenced is `virtlvm host fenced`, typed by an operator who knows that it is off.
+func (s *sim) declareFenced(on, dead *Host) {
+	if s.down(on) || on == dead {
+		return
+	}
+	s.begin("host fenced "+dead.Name+" on "+on.Name, []*Host{on, dead}, func(ctx context.Context) error {
+		return on.request(ctx, func(ctx context.Context, m *activation.Manager) error {
+			_, err := m.DeclareFenced(ctx, api.FencedRequest{Host: dead.Name}, "operator")
+			return err
+		})
+	})
+}
+
+// unequal takes a member out of one host's configuration, mostly the one where the guest
+// runs, and starts the guest there; or it puts all back.
+func (s *sim) unequal(h *Host) {
+	members, without := slices.Clone(s.hosts), len(h.claims()["vg_old"]) == len(s.hosts)
+	if without {
+		out := s.place(s.all[3])
+		members = slices.DeleteFunc(members, func(name string) bool { return name == out.Name })
+	}
+	h.setMembers("vg_old", members...)
+	s.say("members of vg_old on %s: %v", h.Name, members)
+	if without && !s.down(h) {
+		s.start(h, s.all[3].Name)
+	}
 }
 
 func (s *sim) cutLink(a, b *Host) {

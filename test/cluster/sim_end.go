@@ -15,6 +15,9 @@ func (s *sim) settleAll() {
 	s.mu.Lock()
 	s.cut = map[string]bool{}
 	s.mu.Unlock()
+	if s.o.claims {
+		s.Members("vg_old")
+	}
 	_ = s.SAN.ClearFaults(s.faults...)
 	idle := func() bool { return s.busy() == 0 }
 	s.up()
@@ -41,6 +44,56 @@ func (s *sim) settle() {
 	if bad := s.Unsettled(ctx); len(bad) > 0 {
 		s.fail("does not settle: %s", strings.Join(bad, "; "))
 	}
+	if s.o.claims && s.bad == "" {
+		s.contend()
+	}
+}
+
+// contend starts the guest of the VG without lvmlockd on all hosts at once, where it runs
+// nowhere: with all of them reachable one must win, and only one.
+func (s *sim) contend() {
+	old := s.all[3]
+	s.o.net = false // no request is lost
+	for _, q := range s.alive() {
+		if q.guest.Name == old.Name {
+			s.destroy(q.host, old.Name)
+		}
+	}
+	idle := func() bool { return s.busy() == 0 }
+	s.run(2*time.Minute, idle)
+	for range 3 {
+		var all []*op
+		for _, name := range s.hosts {
+			all = append(all, s.start(s.Hosts[name], old.Name))
+		}
+		for range 60 {
+			if s.bad != "" || s.busy() == 0 {
+				break
+			}
+			s.come()
+			if len(s.parked)+len(s.mail) > 0 {
+				s.letOne()
+				s.goOn()
+			}
+		}
+		s.run(2*time.Minute, idle)
+		var won []string
+		for _, o := range all {
+			if o.done && o.err == nil {
+				won = append(won, o.name)
+			}
+		}
+		if len(won) != 1 {
+			s.fail("%d win of those that start at once: %v", len(won), won)
+			return
+		}
+		for _, q := range s.alive() {
+			if q.guest.Name == old.Name {
+				s.destroy(q.host, old.Name)
+			}
+		}
+		s.run(2*time.Minute, idle)
+	}
 }
 
 // useAgain: where nothing is wrong any more a guest can be stopped, started and migrated,
@@ -62,7 +115,12 @@ func (s *sim) useAgain() {
 	must(s.start(src, "vm1"))
 	must(s.begin("virsh migrate vm1 at last", []*Host{src, dst}, func(ctx context.Context) error {
 		return fakevirt.Migrate(ctx, src.Virt, dst.Virt, "vm1", fakevirt.MigrateOptions{Persistent: true, Step: func(fakevirt.Step) error {
-			time.Sleep(300 * time.Millisecond) // the daemons look at it
+			for _, h := range []*Host{src, dst} {
+				if d := h.Daemon(); d != nil {
+					d.engine.Kick()
+				}
+			}
+			time.Sleep(300 * time.Millisecond) // they look at it
 			return nil
 		}})
 	}))

@@ -56,8 +56,9 @@ func TestSim(t *testing.T) {
 
 // schedule is how a simulation is made.
 type schedule struct {
-	hosts int
-	tally *tally
+	hosts  int
+	claims bool // always
+	tally  *tally
 }
 
 func (c schedule) count(what string) {
@@ -71,7 +72,7 @@ func (c schedule) count(what string) {
 func (c schedule) run(t TB, bubble func(func(TB)), dice dice) (bad, story string) {
 	t.Helper()
 	may := func(what string) bool { return dice(2, what) == 1 }
-	o := swarm{may("crash"), may("host death"), may("net"), may("hand"), may("tools"), may("hints"), may("post-copy")}
+	o := swarm{may("crash"), may("host death"), may("net"), may("hand"), may("tools"), may("hints"), may("post-copy"), c.claims || may("claims")}
 	steps := 20 + dice(100, "steps")
 	bubble(func(t TB) {
 		var names []string
@@ -113,4 +114,25 @@ func TestSimReplays(t *testing.T) {
 			assert.Len(t, second, len(first))
 		})
 	}
+}
+
+// TestSimClaims runs schedules with a VG without lvmlockd: partitions, member lists that
+// differ, hosts that die and are declared fenced, starts on all hosts at once.
+func TestSimClaims(t *testing.T) {
+	if raceOn {
+		t.Skip("as TestSim")
+	}
+	s := schedule{claims: true, tally: &tally{n: map[string]int{}}}
+	rapid.Check(t, func(rt *rapid.T) {
+		s := s
+		s.hosts = rapid.IntRange(2, 4).Draw(rt, "hosts")
+		bad, story := s.run(rt, func(do func(TB)) {
+			rapid.SyncTest(rt, func(rt *rapid.T) { do(rt) })
+		}, drawn(rt))
+		s.count("schedules")
+		if bad != "" {
+			rt.Fatalf("%s\n\n%s\n%s", bad, story, bad)
+		}
+	})
+	t.Logf("%v", s.tally.n)
 }

@@ -29,6 +29,7 @@ func TestLocks(t *testing.T) {
 		scenario{"check_wrong", checkWrong, true},
 		scenario{"lun_gone", lunGone, true},
 		scenario{"lun_stalled", lunStalled, true},
+		scenario{"unsafe_claims", unsafeClaims, true},
 		scenario{"as_it_was", asItWas, true},
 	)
 }

@@ -1,0 +1,135 @@
+package activation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"virtlvm/internal/api"
+	"virtlvm/internal/model"
+)
+
+// DeclareFenced takes an operator's word that a member of a VG without lvmlockd is off and
+// writes no more: its silence then keeps nobody here from using the volumes there. It ends
+// when that host is heard of again. A host that answers is not off.
+func (m *Manager) DeclareFenced(ctx context.Context, req api.FencedRequest, by string) (api.Command, error) {
+	argv := []string{"virtlvm", "host", "fenced", req.Host}
+	if req.Withdraw {
+		argv = append(argv, "--withdraw")
+	}
+	return m.Record(ctx, by, "host fenced", argv, nil, func(ctx context.Context) (string, error) {
+		if req.Withdraw {
+			return req.Host + " is not declared fenced any more", m.dropFenced(ctx, req.Host)
+		}
+		if err := m.mayBeFenced(ctx, req.Host); err != nil {
+			return "", err
+		}
+		m.mu.Lock()
+		f := model.Fenced{Host: req.Host, BootID: m.boots[req.Host], By: by, At: m.Now().UnixMilli()}
+		m.mu.Unlock()
+		if err := m.Journal.PutFenced(ctx, f); err != nil {
+			return "", err
+		}
+		m.mu.Lock()
+		m.fenced[f.Host] = f
+		m.mu.Unlock()
+		m.Log.Warn("a host is declared fenced", "host", f.Host, "by", by, "boot_id", f.BootID)
+		m.Kick()
+		return f.Host + " is declared fenced", nil
+	})
+}
+
+// mayBeFenced refuses what cannot be meant.
+func (m *Manager) mayBeFenced(ctx context.Context, host string) error {
+	if host == m.Host {
+		return api.NewError(api.KindBadRequest, host+" is this host, which is not off")
+	}
+	member := false
+	for _, members := range m.Settings().Claims {
+		member = member || slices.Contains(members, host)
+	}
+	if !member {
+		return api.NewError(api.KindNotFound, host+" is no member of a volume group with unsafe_claims in virtlvm.toml; that of others is known to sanlock, and need not be told")
+	}
+	short, cancel := context.WithTimeout(ctx, claimPatience)
+	defer cancel()
+	var answer api.Hello
+	err := m.call(short, host, api.RoutePeerHello, struct{}{}, &answer)
+	if kind := api.KindOf(err); err == nil || kind != api.KindUnreachable && kind != api.KindUnknown {
+		return api.NewError(api.KindInUse, host+" answers, so that it is not off: nothing is declared; stop what it runs there, or switch it off first")
+	}
+	return nil
+}
+
+// FencedHosts lists the hosts that are declared off here.
+func (m *Manager) FencedHosts() []model.Fenced {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []model.Fenced
+	for _, host := range sortedKeys(m.fenced) {
+		all = append(all, m.fenced[host])
+	}
+	return all
+}
+
+// isFenced: an operator or the site's command says that a silent host is off.
+func (m *Manager) isFenced(ctx context.Context, host string) bool {
+	m.mu.Lock()
+	_, declared := m.fenced[host]
+	m.mu.Unlock()
+	if declared || m.FenceStatus == nil {
+		return declared
+	}
+	off, err := m.FenceStatus(ctx, host)
+	if err != nil {
+		m.Log.Warn("fence_status does not tell whether a host is off; it counts as running", "host", host, "err", err)
+		return false
+	}
+	return off
+}
+
+// heardOf notes the boot of a host that has asked or answered, and ends a declaration that
+// it is off, on the disk before anything is made of it.
+func (m *Manager) heardOf(ctx context.Context, host, bootID string) error {
+	m.mu.Lock()
+	f, declared := m.fenced[host]
+	m.boots[host] = bootID
+	m.mu.Unlock()
+	if !declared {
+		return nil
+	}
+	if err := m.dropFenced(ctx, host); err != nil {
+		return api.NewError(api.KindOf(err), fmt.Sprintf("%s was declared fenced and is back, which cannot be written down: %v", host, err))
+	}
+	text := host + " is back: it does not count as fenced any more"
+	if f.BootID == bootID {
+		text = fmt.Sprintf("%s was declared fenced (by %s, at %s) and has not been: it runs since before; look for guests that run twice", host, f.By, time.UnixMilli(f.At).Format("15:04:05"))
+	}
+	m.Event(api.EventHost, host, text)
+	return nil
+}
+
+func (m *Manager) dropFenced(ctx context.Context, host string) error {
+	if err := m.Journal.DropFenced(ctx, host); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	delete(m.fenced, host)
+	m.mu.Unlock()
+	return nil
+}
+
+// loadFenced reads what is declared; what cannot be read is not.
+func (m *Manager) loadFenced(ctx context.Context) {
+	all, err := m.Journal.Fenced(ctx)
+	if err != nil {
+		m.Log.Error("cannot read which hosts are declared fenced; none is", "err", err)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range all {
+		m.fenced[f.Host] = f
+	}
+}
