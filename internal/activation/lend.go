@@ -138,6 +138,7 @@ func (m *Manager) awaitReady(ctx context.Context) error {
 func (m *Manager) lendable(ctx context.Context, s sight, g guests.Guest) error {
 	for {
 		read := withInventories(ctx)
+		m.recallHeld(read, g.UUID)
 		if err := m.adoptNow(read, s, g); err != nil {
 			return api.NewError(kindOf(err), err.Error())
 		}
@@ -354,28 +355,59 @@ func (m *Manager) writers(q api.WritersQuery) api.WritersAnswer {
 
 // GuestState answers what a guest is doing here.
 func (m *Manager) GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error) {
-	return peerQuery(ctx, m, peer, "guest "+q.UUID, func(context.Context) (api.GuestAnswer, error) { return m.guestState(q) })
+	return peerQuery(ctx, m, peer, "guest "+q.UUID+q.Name, func(context.Context) (api.GuestAnswer, error) {
+		uuid, defined := m.defined(q)
+		if q.UUID == "" {
+			q.UUID = uuid
+		}
+		a := m.guestState(q)
+		a.Defined = defined
+		return a, nil
+	})
 }
 
-func (m *Manager) guestState(q api.GuestQuery) (api.GuestAnswer, error) {
+// defined finds a guest among those that are defined here.
+func (m *Manager) defined(q api.GuestQuery) (uuid string, found bool) {
+	if m.Definitions == nil {
+		return "", false
+	}
+	all, err := m.Definitions()
+	for _, d := range all {
+		if err == nil && (q.UUID != "" && d.UUID == q.UUID || q.UUID == "" && d.Name == q.Name) {
+			return d.UUID, true
+		}
+	}
+	return "", false
+}
+
+func (m *Manager) guestState(q api.GuestQuery) api.GuestAnswer {
 	snap, err := m.Guests.Observe()
 	if err != nil {
-		return api.GuestAnswer{Present: true, State: "unknown"}, nil //nolint:nilerr // unknown is the answer
+		return api.GuestAnswer{Present: true, State: "unknown"}
+	}
+	for uuid, g := range snap.ByUUID {
+		if q.UUID == "" && q.Name != "" && g.Name == q.Name {
+			q.UUID = uuid
+		}
+	}
+	if q.UUID == "" && snap.Liveness("", q.Name) != guests.Unknown { // a name that no guest has here
+		return api.GuestAnswer{State: "gone"}
 	}
 	switch snap.Liveness(q.UUID, "") {
 	case guests.Gone:
-		return api.GuestAnswer{State: "gone"}, nil
+		return api.GuestAnswer{State: "gone"}
 	case guests.Alive:
 		if g, ok := snap.ByUUID[q.UUID]; ok {
-			return api.GuestAnswer{Present: true, State: g.State, Runs: g.State == "running" && g.Job.Async != jobIn}, nil
+			return api.GuestAnswer{Present: true, State: g.State, Runs: g.State == "running" && g.Job.Async != jobIn}
 		}
 	case guests.Unknown:
 	}
-	return api.GuestAnswer{Present: true, State: "unknown"}, nil
+	return api.GuestAnswer{Present: true, State: "unknown"}
 }
 
-// Notice takes a peer's hint: look.
+// Notice takes a peer's hint: look, now. It has let go of what a guest here waits for.
 func (m *Manager) Notice(peer string, n api.PeerNotice) {
+	mark(m.awaited)
 	m.Kick()
 	c := &cause{text: "peer " + peer, record: true}
 	m.notePeer(context.Background(), c, "notice "+n.UUID, m.Now(), struct{}{}, nil)

@@ -9,6 +9,7 @@ import (
 // CommandRequest -> 202 Command. {id} is the id of a row in the journal of the host that is
 // asked.
 const (
+	RouteCommandPlan    = "/v1/commands/plan"         // POST CommandRequest -> CommandPlan: what it would do
 	RouteCommandCancel  = "/v1/commands/{id}/cancel"  // POST CancelRequest -> Command
 	RouteCommandResolve = "/v1/commands/{id}/resolve" // POST ResolveRequest -> Command
 	// RouteEvents is GET ?after=ID&limit=N -> []Event, oldest first: those after the event ID,
@@ -110,7 +111,8 @@ const StateOpen = "open"
 type CommandRequest struct {
 	Kind string          `json:"kind"`
 	Args json.RawMessage `json:"args"`
-	// Executor is the host that shall run it; empty: this one.
+	// Executor is the host that shall run it; empty: where it can be done, as far as its kind
+	// finds that out, else this one.
 	Executor string `json:"executor,omitempty"`
 	// Timeout in seconds; 0: what the kind thinks fit. It kills nothing: see virtlvmd(8).
 	Timeout      int64  `json:"timeout,omitempty"`
@@ -140,10 +142,17 @@ type CommandSummary struct {
 // its key.
 const (
 	RoutePeerCommand       = "/v1/peer/command"        // POST PeerCommand -> PeerReport; run it
+	RoutePeerCommandPlan   = "/v1/peer/command/plan"   // POST PeerPlan -> CommandPlan; it is not run
 	RoutePeerCommandAsk    = "/v1/peer/command/ask"    // POST PeerCommand -> PeerReport; how is it?
 	RoutePeerCommandAck    = "/v1/peer/command/ack"    // POST PeerAck -> {}; the origin has the answer
 	RoutePeerCommandNotice = "/v1/peer/command/notice" // POST PeerCommandNotice -> PeerCommandNoticeAnswer
 )
+
+// PeerPlan asks what a command would do.
+type PeerPlan struct {
+	Kind string          `json:"kind"`
+	Args json.RawMessage `json:"args"`
+}
 
 // PeerCommand is a command as an origin tells it to an executor, in full each time. Sent
 // twice, it is answered from the same row.

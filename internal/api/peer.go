@@ -78,7 +78,8 @@ type WritersAnswer struct {
 
 // GuestQuery asks what a guest is doing on that host.
 type GuestQuery struct {
-	UUID string `json:"uuid"`
+	UUID string `json:"uuid,omitempty"`
+	Name string `json:"name,omitempty"` // where the uuid is not known
 }
 
 // GuestAnswer answers GuestQuery.
@@ -86,6 +87,7 @@ type GuestAnswer struct {
 	Runs    bool   `json:"runs"`    // its CPUs run there
 	Present bool   `json:"present"` // it has a QEMU there, or that cannot be told
 	State   string `json:"state"`   // libvirt's state, "gone" or "unknown"
+	Defined bool   `json:"defined"` // it is defined there, as far as that can be told
 }
 
 // Routes of the lock manager between hosts. All but the first two change a lock, and only

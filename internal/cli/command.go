@@ -253,16 +253,13 @@ func (p *program) origin(c *cli.Context, req *api.CommandRequest) (*client.Clien
 		return connect(c)
 	}
 	here := client.New(client.Options{Socket: socket})
-	v, err := limited(c, quick, here.Version)
-	if err != nil {
+	if _, err := limited(c, quick, here.Version); err != nil {
 		here.Close()
 		if socket == "" && api.KindOf(err) == api.KindUnreachable {
 			return connect(c)
 		}
 		return nil, nil, err
 	}
-	if v.Host != host {
-		req.Executor = host
-	}
+	req.Executor = host // also where it is this one: nobody looks for another then
 	return here, here.Close, nil
 }

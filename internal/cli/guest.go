@@ -17,7 +17,7 @@ func (p *program) guestCommand() *cli.Command {
 	return &cli.Command{
 		Name: "guest", Usage: "work on a guest, or show how its live migration goes", UsageText: "virtlvm guest COMMAND",
 		Description: description("See `virtlvm guests` for what runs here.", "virtlvm guest migrate vm1 kvm-b"),
-		Subcommands: []*cli.Command{p.guestMigrateCommand(), p.guestAttachCommand(), p.guestDetachCommand(), {
+		Subcommands: []*cli.Command{p.guestMigrateCommand(), p.guestMoveCommand(), p.guestAttachCommand(), p.guestDetachCommand(), {
 			Name: "handoff", Usage: "show where a live migration stands, step by step", UsageText: "virtlvm guest handoff GUEST",
 			Description: description("Shows the migration of the guest (its name or uuid) that is under way from or to this\nhost, and the last one that has ended: each step with its time, of the source and of the\ndestination, which is asked as well. Each host's times are by its own clock.", "virtlvm guest handoff vm1"),
 			Action: func(c *cli.Context) error {
@@ -37,14 +37,16 @@ func (p *program) guestCommand() *cli.Command {
 
 func (p *program) guestMigrateCommand() *cli.Command {
 	return &cli.Command{
-		Name: "migrate", Usage: "migrate a running guest to another host",
-		UsageText:   "virtlvm guest migrate GUEST HOST [--persistent [--undefine-source]] [--auto-converge] [--bandwidth MIB] [--uri URI] [--deadline DURATION] [--on-disconnect continue|cancel] [--detach]",
-		Description: description("Runs `virsh migrate --live` outside of the daemon, as any other way to migrate does, and finds\nout where the guest is at the end, whatever became of virsh, of a connection or of a daemon.\nAsk the host where the guest runs, or name it with --host. Its libvirt reaches HOST by ssh\nas root, without being asked for a password.", "virtlvm guest migrate vm1 kvm-b --persistent --undefine-source"),
+		Name: "migrate", Usage: "migrate a guest to another host",
+		UsageText:   "virtlvm guest migrate GUEST HOST [--persistent [--undefine-source]] [--auto-converge] [--bandwidth MIB] [--offline] [--uri URI] [--plan] [--deadline DURATION] [--on-disconnect continue|cancel] [--detach]",
+		Description: description("Runs `virsh migrate --live` outside of the daemon, as any other way to migrate does, and finds\nout where the guest is at the end, whatever became of virsh, of a connection or of a daemon.\nIt is done where the guest runs, whichever host is asked. Its libvirt reaches HOST by ssh as\nroot, without being asked for a password. With --offline it is for a guest that is off: its\ndefinition goes to HOST (--persistent goes without saying), and the locks that some host keeps\non its volumes with it.", "virtlvm guest migrate vm1 kvm-b --persistent --undefine-source"),
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "persistent", Usage: "define the guest on HOST as well"},
 			&cli.BoolFlag{Name: "undefine-source", Usage: "and no longer where it was"},
 			&cli.BoolFlag{Name: "auto-converge", Usage: "slow the guest down where it writes faster than its memory moves"},
 			&cli.Int64Flag{Name: "bandwidth", Usage: "use at most so many `MIB` per second", DefaultText: "no limit"},
+			&cli.BoolFlag{Name: "offline", Usage: "of a guest that is off: its definition and its locks"},
+			planFlag(),
 			&cli.StringFlag{Name: "uri", Usage: "libvirt's `URI` of HOST", DefaultText: "qemu+ssh://HOST/system"},
 		}, runFlags()...),
 		Action: func(c *cli.Context) error {
@@ -54,17 +56,20 @@ func (p *program) guestMigrateCommand() *cli.Command {
 			return p.run(c, api.KindGuestMigrate, api.MigrateArgs{
 				Guest: c.Args().Get(0), To: c.Args().Get(1), URI: c.String("uri"),
 				Persistent: c.Bool("persistent"), UndefineSource: c.Bool("undefine-source"),
-				AutoConverge: c.Bool("auto-converge"), Bandwidth: c.Int64("bandwidth"),
+				AutoConverge: c.Bool("auto-converge"), Bandwidth: c.Int64("bandwidth"), Offline: c.Bool("offline"),
 			})
 		},
 	}
 }
 
-// run asks for a command with these arguments.
+// run asks for a command with these arguments, or with --plan what it would do.
 func (p *program) run(c *cli.Context, kind string, arguments any) error {
 	doc, err := json.Marshal(arguments)
 	if err != nil {
 		return err
+	}
+	if c.Bool("plan") {
+		return p.preview(c, kind, doc)
 	}
 	return p.submit(c, kind, doc)
 }

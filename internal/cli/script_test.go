@@ -177,6 +177,8 @@ func answerOf(route string) any {
 		return &api.GuestHandoff{}
 	case api.RouteCommands:
 		return &[]api.Command{}
+	case api.RouteCommandPlan:
+		return &api.CommandPlan{}
 	case api.RouteEvents:
 		return &[]api.Event{}
 	case api.RouteHooks:

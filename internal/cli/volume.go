@@ -52,30 +52,3 @@ func (p *program) volumeCopyCommand() *cli.Command {
 		},
 	}
 }
-
-func (p *program) volumeMoveCommand() *cli.Command {
-	return &cli.Command{
-		Name: "move", Usage: "move a disk of a running guest to another volume group",
-		UsageText:   "virtlvm volume move VG/LV --to-vg VG [--name LV] [--bandwidth MIB] [--deadline DURATION] [--on-disconnect continue|cancel] [--detach]",
-		Description: description("libvirt copies the disk to a new volume of the same size, then the guest goes on there, and so\ndoes its definition. The old volume is left, off and tagged virtlvm.superseded: remove it\nyourself. Ask the host where the guest runs, or name it with --host.", "virtlvm volume move vg_san/vm1 --to-vg vg_two"),
-		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "to-vg", Usage: "the volume group `VG` to move to"},
-			&cli.StringFlag{Name: "name", Usage: "of the new volume, `LV`", DefaultText: "that of the old one"},
-			&cli.Int64Flag{Name: "bandwidth", Usage: "use at most so many `MIB` per second", DefaultText: "no limit"},
-		}, runFlags()...),
-		Action: func(c *cli.Context) error {
-			if err := args(c, 1, 1); err != nil {
-				return err
-			}
-			if err := isVolume(c.Args().First()); err != nil {
-				return err
-			}
-			if c.String("to-vg") == "" {
-				return usageError("--to-vg is needed; usage: %s", c.Command.UsageText)
-			}
-			return p.run(c, api.KindVolumeMove, api.MoveArgs{
-				Volume: c.Args().First(), ToVG: c.String("to-vg"), Name: c.String("name"), Bandwidth: c.Int64("bandwidth"),
-			})
-		},
-	}
-}

@@ -46,6 +46,11 @@ func (c *Client) Run(ctx context.Context, req api.CommandRequest) (api.Command, 
 	return post[api.Command](ctx, c, api.RouteCommands, req)
 }
 
+// Plan tells what a command would do.
+func (c *Client) Plan(ctx context.Context, req api.CommandRequest) (api.CommandPlan, error) {
+	return post[api.CommandPlan](ctx, c, api.RouteCommandPlan, req)
+}
+
 // Cancel asks a command to end, and returns when it knows that it shall.
 func (c *Client) Cancel(ctx context.Context, id int64, req api.CancelRequest) (api.Command, error) {
 	return post[api.Command](ctx, c, commandRoute(api.RouteCommandCancel, id), req)

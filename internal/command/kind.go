@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"virtlvm/internal/api"
 	"virtlvm/internal/model"
 )
 
@@ -78,9 +79,18 @@ type Plan struct {
 	// Record is what the kind has found out and will need later, such as the guest's uuid; it
 	// is kept with the command as Command.Plan, also on the origin.
 	Record json.RawMessage
+	// Volumes is what it would do with each volume, for those who ask before.
+	Volumes []api.PlannedVolume
 	// Backend: the work goes on outside of the daemon once Start has returned, and survives
 	// its end. Else Start does all of it.
 	Backend bool
+}
+
+// Placer is a Kind that can tell where a request should run for which nobody has named a
+// host. "": here. It changes nothing; what it says may be out of date a moment later, so
+// that Plan on that host decides.
+type Placer interface {
+	Place(ctx context.Context, args json.RawMessage) (host string, err error)
 }
 
 // Target is a volume or a guest.

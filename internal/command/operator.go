@@ -20,6 +20,9 @@ const longestTimeout = 30 * 24 * time.Hour
 // Request accepts a command that an operator asks for. The answer comes after the commit, and for
 // another host after that one has answered or could not be reached.
 func (m *Manager) Request(ctx context.Context, req api.CommandRequest, by string) (api.Command, error) {
+	if err := m.place(ctx, &req); err != nil {
+		return api.Command{}, err
+	}
 	e, kind, err := m.newEntry(req, by)
 	if err != nil {
 		return api.Command{}, err
@@ -39,6 +42,59 @@ func (m *Manager) Request(ctx context.Context, req api.CommandRequest, by string
 	m.Log.Info("accepted a command", "command_id", e.ID, "kind", e.Kind, "cause", by)
 	m.adopt(e)
 	return m.Journal.Command(ctx, e.ID)
+}
+
+// Preview tells what a command would do, and does nothing. An error is what would refuse it.
+func (m *Manager) Preview(ctx context.Context, req api.CommandRequest) (api.CommandPlan, error) {
+	if err := m.place(ctx, &req); err != nil {
+		return api.CommandPlan{}, err
+	}
+	if _, _, err := m.newEntry(req, ""); err != nil {
+		return api.CommandPlan{}, err
+	}
+	q := api.PeerPlan{Kind: req.Kind, Args: req.Args}
+	if req.Executor == "" || req.Executor == m.Host {
+		return m.PeerPlan(ctx, "", q)
+	}
+	if m.Peers == nil {
+		return api.CommandPlan{}, api.NewError(api.KindNotFound, m.Host+" has no peers")
+	}
+	var p api.CommandPlan
+	err := m.call(ctx, req.Executor, api.RoutePeerCommandPlan, q, &p)
+	return p, err
+}
+
+// PeerPlan answers another host that asks what a command would do here.
+func (m *Manager) PeerPlan(ctx context.Context, _ string, q api.PeerPlan) (api.CommandPlan, error) {
+	kind, known := m.Kinds[q.Kind]
+	if !known {
+		return api.CommandPlan{}, unknownKind(q.Kind, m.Host)
+	}
+	plan, err := kind.Plan(ctx, q.Args)
+	if err != nil {
+		return api.CommandPlan{}, err
+	}
+	answer := api.CommandPlan{Kind: q.Kind, Host: m.Host, Targets: []string{}, Volumes: plan.Volumes}
+	for _, t := range plan.Targets {
+		answer.Targets = append(answer.Targets, t.Name)
+	}
+	if answer.Volumes == nil {
+		answer.Volumes = []api.PlannedVolume{}
+	}
+	return answer, nil
+}
+
+// place names the host that shall run a request, where its kind can tell and nobody has.
+func (m *Manager) place(ctx context.Context, req *api.CommandRequest) error {
+	p, ok := m.Kinds[req.Kind].(Placer)
+	if !ok || req.Executor != "" || !isObject(req.Args) {
+		return nil
+	}
+	host, err := p.Place(ctx, req.Args)
+	if err == nil {
+		req.Executor = host
+	}
+	return err
 }
 
 func (m *Manager) newEntry(req api.CommandRequest, by string) (store.Entry, Kind, error) {

@@ -40,6 +40,7 @@ func (d *Daemon) newKinds(jobs *backend.Jobs) map[string]command.Kind {
 		Resolver:    &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
 		Images:      kinds.QemuImg{Inspector: &domain.Inspector{Runner: runner}, Runner: runner},
 		Peers:       caller{d.peers, d.counters},
+		Locks:       d.locks,
 		Host:        d.host,
 		URI:         d.libvirtURI,
 		ZeroFirst:   func(vg string) bool { return d.config.Load().Volumes.ZeroFirst(vg) },

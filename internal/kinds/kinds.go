@@ -71,7 +71,7 @@ type Virt interface {
 	BlockResize(ctx context.Context, uuid, target string, size int64) error
 	AttachDisk(ctx context.Context, uuid string, disk virt.Disk, where virt.Where) error
 	DetachDisk(ctx context.Context, uuid string, disk virt.Disk, where virt.Where) error
-	RedefineDisk(ctx context.Context, uuid, target, from, to string) error
+	RedefineDisk(ctx context.Context, uuid, target string, from, to virt.DiskSource) error
 }
 
 // Guests observes what runs here, without libvirt.
@@ -108,6 +108,7 @@ type Deps struct {
 	Resolver    *domain.Resolver
 	Images      Images
 	Peers       Peers
+	Locks       Locks
 	Host        string
 	// URI is libvirt's address of another host.
 	URI func(ctx context.Context, host string) (string, error)
@@ -123,7 +124,8 @@ func All(d Deps) map[string]command.Kind {
 	return map[string]command.Kind{
 		api.KindGuestMigrate: migrate{d},
 		api.KindVolumeCopy:   volumeCopy{d},
-		api.KindVolumeMove:   volumeMove{d},
+		api.KindVolumeMove:   volumeMove{moving{d}},
+		api.KindGuestMove:    guestMove{moving{d}},
 		api.KindVolumeErase:  volumeErase{d, false, marks},
 		api.KindVolumeDelete: volumeErase{d, true, marks},
 		api.KindVolumeCreate: volumeCreate{d},

@@ -15,7 +15,8 @@ import (
 )
 
 // migrate is guest.migrate: virsh in a job. The hooks do the locking, as for any other
-// migration; the command only sees to it that somebody knows how it ended.
+// migration; the command only sees to it that somebody knows how it ended. Of a guest that
+// is off the definition goes, and the locks follow.
 type migrate struct{ Deps }
 
 // migratePlan is what Plan keeps.
@@ -24,6 +25,8 @@ type migratePlan struct {
 	UUID   string `json:"uuid"`
 	From   string `json:"from"`             // host
 	Paused bool   `json:"paused,omitempty"` // it did not run before, and will not there
+	// Volumes are those whose locks follow a guest that is off.
+	Volumes []string `json:"volumes,omitempty"`
 }
 
 // libvirt's words in its status files.
@@ -35,21 +38,29 @@ const (
 
 // Plan implements command.Kind.
 func (k migrate) Plan(ctx context.Context, args json.RawMessage) (command.Plan, error) {
-	p := migratePlan{From: k.Host}
-	if err := decode(args, &p.MigrateArgs); err != nil {
+	var a api.MigrateArgs
+	if err := decode(args, &a); err != nil {
 		return command.Plan{}, err
 	}
+	return k.plan(ctx, a)
+}
+
+func (k migrate) plan(ctx context.Context, a api.MigrateArgs) (command.Plan, error) {
+	p := migratePlan{From: k.Host, MigrateArgs: a}
 	if err := api.CheckHostName(p.To); err != nil {
 		return command.Plan{}, badRequest("%v", err)
 	}
 	if err := checkBandwidth(p.Bandwidth); err != nil {
 		return command.Plan{}, err
 	}
-	if p.UndefineSource && !p.Persistent {
+	if p.UndefineSource && !p.Persistent && !p.Offline {
 		return command.Plan{}, badRequest("--undefine-source without --persistent would leave no definition of %s anywhere", p.Guest)
 	}
 	if p.To == k.Host {
 		return command.Plan{}, badRequest("guest %s is on %s already", p.Guest, p.To)
+	}
+	if p.Offline {
+		return k.planOffline(ctx, p)
 	}
 	g, err := runningGuest(k.Guests, p.Guest, k.Host)
 	if err != nil {
@@ -65,7 +76,21 @@ func (k migrate) Plan(ctx context.Context, args json.RawMessage) (command.Plan, 
 		}
 	}
 	rec, err := record(p)
-	return command.Plan{Targets: []command.Target{guestTarget(p.UUID, p.Guest)}, Record: rec, Backend: true}, err
+	return command.Plan{
+		Targets: []command.Target{guestTarget(p.UUID, p.Guest)}, Record: rec, Backend: true, Volumes: k.goWith(p),
+	}, err
+}
+
+// goWith tells of the volumes that go with a guest that runs.
+func (k migrate) goWith(p migratePlan) []api.PlannedVolume {
+	var all []api.PlannedVolume
+	for _, h := range k.Engine.HoldsBy(p.UUID) {
+		all = append(all, api.PlannedVolume{
+			Volume: h.Name, Guest: p.Guest, Tier: api.TierTransfer, To: p.To,
+			Reason: "same volume group; the guest runs: its locks are shared while its memory moves, then go with it",
+		})
+	}
+	return all
 }
 
 // runningGuest finds a guest of this host that runs and with which libvirt does nothing.
@@ -118,9 +143,13 @@ func (k migrate) Start(ctx context.Context, c command.Command) error {
 	if err := recall(c, &p); err != nil {
 		return err
 	}
+	step := migrateStep(p)
+	if p.Offline {
+		step = offlineStep(p)
+	}
 	return k.Jobs.Start(ctx, backend.Job{
 		ID: c.Key, Description: fmt.Sprintf("virtlvm: migrate %s to %s", p.Guest, p.To),
-		Steps: [][]string{migrateStep(p)}, StopSignal: syscall.SIGINT,
+		Steps: [][]string{step}, StopSignal: syscall.SIGINT,
 	})
 }
 
@@ -154,6 +183,9 @@ func (k migrate) Look(ctx context.Context, c command.Command) (command.Sight, er
 		return s, nil
 	}
 	s.Progress.Phase = "migrating"
+	if p.Offline {
+		return s, nil
+	}
 	// libvirt does not answer while a hook runs, and may be restarted: the work goes on.
 	if j, err := k.Virt.JobStats(ctx, p.UUID); err == nil && j.Active {
 		s.Progress.Done, s.Progress.Total, s.Progress.Speed = j.Done, j.Done+j.Remaining, j.Speed
@@ -178,6 +210,9 @@ func (k migrate) Finish(ctx context.Context, c command.Command, s command.Sight)
 	if err != nil {
 		return command.Verdict{}, err
 	}
+	if p.Offline {
+		return k.finishOffline(ctx, c, p, r, s.Began)
+	}
 	v, err := k.judge(ctx, p)
 	if err == nil && v.Outcome == command.NotDone {
 		v.Reason = fmt.Sprintf("%s: %s", v.Reason, why(k.Jobs, c, r, s.Began))
@@ -197,6 +232,9 @@ func (k migrate) Investigate(ctx context.Context, c command.Command) (command.Ve
 	var p migratePlan
 	if err := recall(c, &p); err != nil {
 		return command.Verdict{}, err
+	}
+	if p.Offline {
+		return k.investigateOffline(ctx, c, p)
 	}
 	return k.judge(ctx, p)
 }

@@ -4,299 +4,306 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
 	"virtlvm/internal/command"
-	"virtlvm/internal/domain"
-	"virtlvm/internal/guests"
 	"virtlvm/internal/model"
 )
 
-// volumeMove is volume.move: libvirt copies a disk of a running guest to a new volume,
-// follows the guest's writes, and at last lets the guest go on there (pivot). The copy is
-// a job of libvirt's and QEMU's, which do not need us for it; only the pivot is asked for
-// by Finish. Where the disk is, is read in libvirt's status file of the guest.
-type volumeMove struct{ Deps }
+// moving is what volume.move and guest.move have in common. A move is of one of three tiers.
+//
+// Full: the data goes to new volumes. Of a running guest libvirt copies the disks, follows
+// the guest's writes, and at last lets the guest go on there (pivot): a job of libvirt's and
+// QEMU's, which do not need us for it; only the pivot is asked for by Finish, once all the
+// guest's disks that move have caught up. Where a disk is, is read in libvirt's status file
+// of the guest. Where no guest runs, qemu-img in a job copies and compares, and the move is
+// decided when the sources are tagged as superseded.
+//
+// Transfer: the lock moves. Lightweight: the guest's definition names the volume otherwise.
+type moving struct{ Deps }
 
 // movePlan is what Plan keeps.
 type movePlan struct {
-	api.MoveArgs
+	Tier  string `json:"tier"`            // see api.TierFull
+	Guest string `json:"guest,omitempty"` // that runs with all the disks
+	UUID  string `json:"uuid,omitempty"`  // empty: none runs
+	// Disks move, of UUID or of their own users. Of a transfer or a lightweight move there
+	// is one.
+	Disks     []moveDisk `json:"disks,omitempty"`
+	ToHost    string     `json:"to_host,omitempty"`
+	ToPool    string     `json:"to_pool,omitempty"`
+	Bandwidth int64      `json:"bandwidth,omitempty"` // MiB/s
+}
+
+// moveDisk is one volume that moves.
+type moveDisk struct {
+	Volume   string         `json:"volume"` // "vg/lv"
 	SourceID model.VolumeID `json:"source_id"`
-	Dest     string         `json:"dest"` // "vg/lv"
-	Size     int64          `json:"size"` // bytes, of both
-	Guest    string         `json:"guest"`
-	UUID     string         `json:"uuid"`
-	Target   string         `json:"target"` // "vda"
-	Format   string         `json:"format"` // of the image: "raw", "qcow2"
+	Dest     string         `json:"dest,omitempty"` // "vg/lv"
+	Size     int64          `json:"size"`           // bytes of the source
+	// Users are the guest that runs with it, or those that are defined here with it.
+	Users []diskUser `json:"users,omitempty"`
+	// Formats of the images: "raw", "qcow2".
+	Format   string `json:"format"`
+	ToFormat string `json:"to_format"`
+	// Tags that the new volume gets.
+	Tags []string `json:"tags,omitempty"`
+}
+
+type diskUser struct {
+	Guest  string `json:"guest"`
+	UUID   string `json:"uuid"`
+	Target string `json:"target"` // "vda"
 }
 
 func (p movePlan) work(key string) activation.Work { return activation.Work{Key: key, Guest: p.UUID} }
+
+func (p movePlan) running() bool { return p.UUID != "" }
+
+// target of the disk in the guest that runs.
+func (d moveDisk) target() string {
+	if len(d.Users) == 0 {
+		return ""
+	}
+	return d.Users[0].Target
+}
 
 // tagPivot + KEY is on the destination from before the pivot is asked for until the move is
 // complete: without it the source is certainly the real one.
 const tagPivot = "virtlvm.pivot="
 
+// volumeMove is volume.move.
+type volumeMove struct{ moving }
+
 // Plan implements command.Kind.
 func (k volumeMove) Plan(ctx context.Context, args json.RawMessage) (command.Plan, error) {
-	var p movePlan
-	if err := decode(args, &p.MoveArgs); err != nil {
+	var a api.MoveArgs
+	if err := decode(args, &a); err != nil {
 		return command.Plan{}, err
 	}
-	if err := checkBandwidth(p.Bandwidth); err != nil {
+	if err := checkBandwidth(a.Bandwidth); err != nil {
 		return command.Plan{}, err
 	}
-	src, err := k.Engine.Lookup(ctx, p.Volume)
+	src, err := k.Engine.Lookup(ctx, a.Volume)
 	if err != nil {
 		return command.Plan{}, err
 	}
-	p.Volume, p.SourceID, p.Size = src.Name(), src.ID, src.Size
-	if err := k.planDestination(ctx, &p, src); err != nil {
+	if err := movableVolume(src); err != nil {
 		return command.Plan{}, err
 	}
-	if err := k.planDisk(ctx, &p, src); err != nil {
+	p := movePlan{ToHost: a.ToHost, ToPool: a.ToPool, Bandwidth: a.Bandwidth, Tier: api.TierFull}
+	toVG := a.ToVG
+	if a.ToPool != "" {
+		if toVG != "" {
+			return command.Plan{}, badRequest("name a volume group or a storage pool to move to, not both")
+		}
+		if toVG, err = k.poolVG(a.ToPool); err != nil {
+			return command.Plan{}, err
+		}
+	}
+	switch {
+	case toVG == "" && a.ToHost == "":
+		return command.Plan{}, badRequest("say where %s shall go: another volume group, another host, or another storage pool", src.Name())
+	case a.ToHost != "" && toVG != "" && toVG != src.VG:
+		return command.Plan{}, badRequest("%s goes to volume group %s first, and then its lock to %s: ask for one after the other", src.Name(), toVG, a.ToHost)
+	case a.ToPool != "" && toVG == src.VG:
+		p.Tier = api.TierLightweight
+	case a.ToHost != "":
+		p.Tier = api.TierTransfer
+	}
+	if p.Tier != api.TierFull && (a.Name != "" || a.Format != "" || a.FromFormat != "") {
+		return command.Plan{}, badRequest("%s stays the same volume in this move (tier %s): a name or a format says nothing", src.Name(), p.Tier)
+	}
+	switch p.Tier {
+	case api.TierTransfer:
+		return k.planTransfer(ctx, p, src)
+	case api.TierLightweight:
+		return k.planLightweight(p, src)
+	}
+	d := moveDisk{Volume: src.Name(), SourceID: src.ID, Size: src.Size, Format: a.FromFormat, ToFormat: a.Format}
+	name := a.Name
+	if name == "" {
+		name = src.LV
+	}
+	if err := k.planFull(ctx, &p, &d, src, toVG, name); err != nil {
 		return command.Plan{}, err
+	}
+	return k.full(ctx, p, toVG, nil)
+}
+
+// movableVolume is nil for a volume whose content is somebody's own and whole.
+func movableVolume(v model.Volume) error {
+	if key, ok := v.HasTagOf(model.TagIncomplete); ok {
+		return inUse("the content of %s is not complete: command %s is at it, or has failed; see 'virtlvm commands'", v.Name(), key)
+	}
+	switch {
+	case v.HasTag(model.TagSuperseded):
+		return inUse("%s is tagged %s: its content has been moved elsewhere already, and is old", v.Name(), model.TagSuperseded)
+	case v.HasTag(model.TagShared):
+		return api.NewError(api.KindUnsupported, fmt.Sprintf("%s is tagged %s (a template or cluster disk), which many guests name; copy it with 'virtlvm volume copy'", v.Name(), model.TagShared))
+	}
+	return nil
+}
+
+// full makes the plan of a full move out of its disks; stays are told of as well.
+func (k moving) full(ctx context.Context, p movePlan, toVG string, stays []api.PlannedVolume) (command.Plan, error) {
+	_, free, err := k.Engine.ExtentSize(ctx, toVG)
+	if err != nil {
+		return command.Plan{}, err
+	}
+	var targets []command.Target
+	volumes := stays
+	need := int64(0)
+	for _, d := range p.Disks {
+		targets = append(targets, command.Target{Volume: d.SourceID, Name: d.Volume}, plannedTarget(d.Dest))
+		volumes = append(volumes, api.PlannedVolume{
+			Volume: d.Volume, Guest: p.Guest, Disk: d.target(), Tier: p.Tier, To: d.Dest, Bytes: d.Size, Reason: p.reason(d),
+		})
+		need += d.Size
+	}
+	if len(p.Disks) > 1 && need > free {
+		return command.Plan{}, noRoom(toVG, need, free)
+	}
+	for _, u := range p.users() {
+		targets = append(targets, guestTarget(u.UUID, u.Guest))
 	}
 	rec, err := record(p)
-	return command.Plan{
-		Targets: []command.Target{volumeTarget(src, false), plannedTarget(p.Dest), guestTarget(p.UUID, p.Guest)},
-		Record:  rec, Backend: true,
-	}, err
+	return command.Plan{Targets: targets, Record: rec, Backend: true, Volumes: volumes}, err
 }
 
-func (k volumeMove) planDestination(ctx context.Context, p *movePlan, src model.Volume) error {
-	if p.Name == "" {
-		p.Name = src.LV
+// users are the guests of all disks, each once.
+func (p movePlan) users() []diskUser {
+	seen := map[string]bool{}
+	var all []diskUser
+	for _, d := range p.Disks {
+		for _, u := range d.Users {
+			if !seen[u.UUID] {
+				all = append(all, u)
+			}
+			seen[u.UUID] = true
+		}
 	}
-	if p.ToVG == src.VG {
-		return badRequest("%s is in volume group %s already; within one volume group only the lock moves, with the guest", src.Name(), p.ToVG)
-	}
-	var err error
-	if p.ToVG, p.Name, err = splitName(p.ToVG + "/" + p.Name); err != nil {
-		return err
-	}
-	p.Dest = p.ToVG + "/" + p.Name
-	if _, _, err := k.Engine.ExtentSize(ctx, src.VG); err != nil {
-		return err // its tags could not be changed when it has moved
-	}
-	extent, free, err := k.Engine.ExtentSize(ctx, p.ToVG)
+	return all
+}
+
+func (p movePlan) reason(d moveDisk) string {
+	how := "no guest runs with it: qemu-img copies and compares"
 	switch {
-	case err != nil:
-		return err
-	case extent <= 0 || src.Size%extent != 0:
-		return badRequest("%s has %d bytes, which is no multiple of the extents of %s (%d bytes): the disk would change its size; extend it first, with 'virsh blockresize' for the guest", src.Name(), src.Size, p.ToVG, extent)
-	case src.Size > free:
-		return noRoom(p.ToVG, src.Size, free)
+	case p.running():
+		how = fmt.Sprintf("guest %s runs: libvirt copies, then the guest goes on there", p.Guest)
+	case len(d.Users) == 0:
+		how = "no guest that is defined here has it: qemu-img copies and compares"
 	}
-	switch _, err := k.Engine.Lookup(ctx, p.Dest); {
-	case err == nil:
-		return inUse("%s exists already; name another volume with --name, or remove that one", p.Dest)
-	case !isNotFound(err):
-		return err
+	if d.Format != d.ToFormat {
+		how += fmt.Sprintf(", from %s to %s", d.Format, d.ToFormat)
 	}
-	return nil
-}
-
-// planDisk finds the guest that writes the volume, and as which disk.
-func (k volumeMove) planDisk(ctx context.Context, p *movePlan, src model.Volume) error {
-	var owner *model.Hold
-	for _, h := range k.Engine.HoldsOf(src.ID) {
-		if !model.IsGuest(h.Owner) || owner != nil || h.Phase != model.PhaseHeld {
-			return inUse("%s is held on this host (%s) by %s; only a volume that one running guest alone has can be moved", src.Name(), k.Host, h.Subject())
-		}
-		owner = &h
-	}
-	if owner == nil {
-		if err := k.Engine.Free(ctx, activation.Work{}, src, model.RoleWritable); err != nil {
-			return err
-		}
-		return inUse("no guest runs with %s; copy it with 'virtlvm volume copy %s %s', change the guest's definition and remove the old one", src.Name(), src.Name(), p.Dest)
-	}
-	g, err := runningGuest(k.Guests, owner.Guest, k.Host)
-	if err != nil {
-		return err
-	}
-	d, err := domain.ParseStatus(g.XML)
-	if err != nil {
-		return notKnown("cannot read the disks of guest %s: %v", g.Name, err)
-	}
-	p.Guest, p.UUID = g.Name, g.UUID
-	for _, disk := range d.Disks {
-		at, err := k.isAt(disk.Source, src.Name(), src.ID)
-		if err != nil {
-			return err
-		}
-		if at {
-			return k.movable(p, disk, src)
-		}
-	}
-	return api.NewError(api.KindUnsupported, fmt.Sprintf("%s is not itself a disk of guest %s, but an image below one (%s); only whole disks can be moved", src.Name(), g.Name, owner.Role))
-}
-
-// movable is nil for a disk that block copy can bring as it is to another volume.
-func (k volumeMove) movable(p *movePlan, disk domain.Disk, src model.Volume) error {
-	p.Target, p.Format = disk.Target, disk.Source.Format
-	if p.Format == "" {
-		p.Format = formatRaw
-	}
-	no := func(why string) error {
-		return api.NewError(api.KindUnsupported, fmt.Sprintf("disk %s of guest %s (%s) cannot be moved: %s", disk.Target, p.Guest, src.Name(), why))
-	}
-	switch {
-	case disk.Role != model.RoleWritable:
-		return no(fmt.Sprintf("it is %s", disk.Role))
-	case p.Format != formatRaw && p.Format != formatQcow2:
-		return no("its format is " + p.Format)
-	case len(disk.Backing) > 0:
-		return no("it has an image below it, which a copy would swallow")
-	case disk.Source.Sliced, disk.Source.Data != nil:
-		return no("its image is not the whole of one volume")
-	}
-	return nil
+	return "another volume group; " + how
 }
 
 // Start implements command.Kind.
-func (k volumeMove) Start(ctx context.Context, c command.Command) error {
+func (k moving) Start(ctx context.Context, c command.Command) error {
 	var p movePlan
 	if err := recall(c, &p); err != nil {
 		return err
 	}
-	dst, err := k.Engine.Create(ctx, p.work(c.Key), p.Dest, p.Size)
-	if err != nil {
-		return err
+	switch {
+	case p.Tier == api.TierTransfer:
+		return k.transferOf(ctx, c, p.Disks[0].Volume, p.ToHost)
+	case p.Tier == api.TierLightweight:
+		return nil // Finish does it all
+	case p.running():
+		return k.startRunning(ctx, c, p)
 	}
-	at, err := k.see(p, dst.ID)
-	if err != nil {
-		return err
-	}
-	if at.disk != onSource || at.mirror {
-		return nil // it was begun before
-	}
-	if p.Format == formatQcow2 {
-		h, err := k.Images.Inspect(ctx, domain.Source{Path: device(p.Volume), Format: p.Format})
-		if err == nil {
-			err = k.Images.Format(ctx, device(p.Dest), p.Format, h.Size)
-		}
-		if err != nil {
-			return api.NewError(api.KindInternal, oneLine(err.Error()))
-		}
-	}
-	return k.Virt.BlockCopy(ctx, p.UUID, p.Target, device(p.Dest), p.Format, p.Bandwidth*mebibyte)
+	return k.startOff(ctx, c, p)
 }
 
-// diskAt says which volume a disk is on.
-type diskAt string
-
-const (
-	onSource diskAt = "source"
-	onDest   diskAt = "destination"
-	onOther  diskAt = "another volume"
-	noGuest  diskAt = "the guest does not run here"
-	noDisk   diskAt = "the guest has no such disk"
-)
-
-// sight of the disk in libvirt's status file.
-type sight struct {
-	disk          diskAt
-	mirror, ready bool // a copy to the destination is under way; it has caught up
-	foreign       bool // another block job is
-}
-
-// see reads where the disk is. An error: it cannot be told.
-func (k volumeMove) see(p movePlan, destID model.VolumeID) (sight, error) {
-	snap, err := k.Guests.Observe()
-	if err != nil {
-		return sight{}, notKnown("cannot tell what guest %s does: %v", p.Guest, err)
-	}
-	switch snap.Liveness(p.UUID, p.Guest) {
-	case guests.Gone:
-		return sight{disk: noGuest}, nil
-	case guests.Unknown:
-		return sight{}, notKnown("cannot tell whether guest %s runs on %s", p.Guest, k.Host)
-	case guests.Alive:
-	}
-	d, err := domain.ParseStatus(snap.ByUUID[p.UUID].XML)
-	if err != nil {
-		return sight{}, notKnown("cannot read the disks of guest %s: %v", p.Guest, err)
-	}
-	return k.seeDisk(p, d, destID)
-}
-
-func (k volumeMove) seeDisk(p movePlan, d *domain.Domain, destID model.VolumeID) (sight, error) {
-	for _, disk := range d.Disks {
-		if disk.Target != p.Target {
-			continue
-		}
-		s := sight{disk: onOther}
-		for at, v := range map[diskAt]struct {
-			name string
-			id   model.VolumeID
-		}{onSource: {p.Volume, p.SourceID}, onDest: {p.Dest, destID}} {
-			is, err := k.isAt(disk.Source, v.name, v.id)
-			if err != nil {
-				return sight{}, err
-			}
-			if is {
-				s.disk = at
-			}
-		}
-		if disk.Mirror != nil {
-			is, err := k.isAt(*disk.Mirror, p.Dest, destID)
-			if err != nil {
-				return sight{}, err
-			}
-			s.mirror, s.foreign, s.ready = is, !is, is && disk.MirrorReady
-		}
-		return s, nil
-	}
-	return sight{disk: noDisk}, nil
-}
-
-// destID is the destination's id; zero where it is not there.
-func (k volumeMove) destID(ctx context.Context, p movePlan) (model.Volume, error) {
-	dst, err := k.Engine.Lookup(ctx, p.Dest)
-	if isNotFound(err) {
-		return model.Volume{}, nil
-	}
-	return dst, err
-}
-
-// Look implements command.Kind. A copy that has caught up is at its end as far as libvirt
-// goes: Finish pivots.
-func (k volumeMove) Look(ctx context.Context, c command.Command) (command.Sight, error) {
+// Look implements command.Kind.
+func (k moving) Look(ctx context.Context, c command.Command) (command.Sight, error) {
 	var p movePlan
 	if err := recall(c, &p); err != nil {
 		return command.Sight{}, err
 	}
-	// By the name alone: this is called often, and must not ask LVM.
-	at, err := k.see(p, model.VolumeID{})
-	if err != nil {
-		return command.Sight{Where: command.Unknown, Reason: oneLine(err.Error())}, nil //nolint:nilerr // not to be told now is an answer
+	switch {
+	case p.Tier != api.TierFull:
+		return command.Sight{Where: command.Ended}, nil
+	case p.running():
+		return k.lookRunning(ctx, p), nil
+	}
+	return k.lookOff(ctx, c, p), nil
+}
+
+// Finish implements command.Kind.
+func (k moving) Finish(ctx context.Context, c command.Command, s command.Sight) (command.Verdict, error) {
+	var p movePlan
+	if err := recall(c, &p); err != nil {
+		return command.Verdict{}, err
 	}
 	switch {
-	case at.disk == noGuest, at.disk == noDisk:
-		return command.Sight{Where: command.Gone, Reason: string(at.disk)}, nil
-	case at.mirror && !at.ready:
-		s := command.Sight{Where: command.Running, Progress: model.Progress{Total: p.Size, Phase: "copying"}}
-		if j, err := k.Virt.BlockJob(ctx, p.UUID, p.Target); err == nil && j.Found {
-			s.Progress.Done, s.Progress.Total = j.Done, j.End
-		}
-		return s, nil
-	case at.mirror:
-		return command.Sight{Where: command.Ended, Reason: "the copy has caught up", Progress: model.Progress{Done: p.Size, Total: p.Size, Phase: "pivoting"}}, nil
+	case p.Tier == api.TierTransfer:
+		return k.transferred(ctx, p, s.Began)
+	case p.Tier == api.TierLightweight:
+		return k.rename(ctx, c, p)
+	case p.running():
+		return k.finishRunning(ctx, c, p, s)
 	}
-	return command.Sight{Where: command.Ended, Reason: "the disk is on the " + string(at.disk)}, nil
+	return k.finishOff(ctx, c, p, s)
 }
 
 // Cancel implements command.Kind. A copy that is not there any more needs no end.
-func (k volumeMove) Cancel(ctx context.Context, c command.Command) error {
+func (k moving) Cancel(ctx context.Context, c command.Command) error {
 	var p movePlan
 	if err := recall(c, &p); err != nil {
 		return err
 	}
-	at, err := k.see(p, model.VolumeID{})
-	if err != nil || !at.mirror {
-		return err
+	switch {
+	case p.Tier != api.TierFull:
+		return nil // it is a matter of seconds
+	case p.running():
+		return k.abort(ctx, p)
 	}
-	return k.Virt.AbortBlockJob(ctx, p.UUID, p.Target)
+	return k.Jobs.Stop(ctx, c.Key)
+}
+
+// Investigate implements command.Kind. The tags of the volumes and the leases tell, since
+// they are the same on all hosts.
+func (k moving) Investigate(ctx context.Context, c command.Command) (command.Verdict, error) {
+	if len(c.Plan) == 0 {
+		return notDone("%s has never accepted it", c.Executor), nil
+	}
+	var p movePlan
+	if err := recall(c, &p); err != nil {
+		return command.Verdict{}, err
+	}
+	switch p.Tier {
+	case api.TierTransfer:
+		return k.transferred(ctx, p, nil)
+	case api.TierLightweight:
+		return notYet("the definition of the guest is on %s: see 'virsh dumpxml --inactive' there", c.Executor), nil
+	}
+	return eachDisk(p, func(d moveDisk) (command.Verdict, error) { return k.investigate(ctx, c, p, d) })
+}
+
+// eachDisk judges each disk and puts the verdicts together: done is what is done with all.
+func eachDisk(p movePlan, judge func(moveDisk) (command.Verdict, error)) (command.Verdict, error) {
+	all := command.Verdict{Outcome: command.Done}
+	var texts []string
+	for _, d := range p.Disks {
+		v, err := judge(d)
+		if err != nil || v.Outcome == command.NotYet {
+			return v, err
+		}
+		if v.Outcome == command.NotDone {
+			all.Outcome = command.NotDone
+		}
+		texts = append(texts, v.Reason)
+	}
+	all.Reason = strings.Join(texts, "; ")
+	return all, nil
+}
+
+func vgOf(volume string) string {
+	vg, _, _ := strings.Cut(volume, "/")
+	return vg
 }

@@ -18,10 +18,12 @@ type Commands interface {
 	Summary(context.Context) (summary api.CommandSummary, problems []string, err error)
 
 	Request(ctx context.Context, req api.CommandRequest, by string) (api.Command, error)
+	Preview(ctx context.Context, req api.CommandRequest) (api.CommandPlan, error)
 	Cancel(ctx context.Context, id int64, req api.CancelRequest, by string) (api.Command, error)
 	Resolve(ctx context.Context, id int64, req api.ResolveRequest, by string) (api.Command, error)
 
 	PeerRun(ctx context.Context, peer string, q api.PeerCommand) (api.PeerReport, error)
+	PeerPlan(ctx context.Context, peer string, q api.PeerPlan) (api.CommandPlan, error)
 	PeerAsk(ctx context.Context, peer string, q api.PeerCommand) (api.PeerReport, error)
 	PeerAck(ctx context.Context, peer string, q api.PeerAck) error
 	PeerNotice(ctx context.Context, peer string, q api.PeerCommandNotice) (api.PeerCommandNoticeAnswer, error)
@@ -35,6 +37,7 @@ func (s *Server) peerCommandRoutes() []route {
 	}
 	return []route{
 		{"POST " + api.RoutePeerCommand, AccessPeer, asked(c.PeerRun)},
+		{"POST " + api.RoutePeerCommandPlan, AccessPeer, asked(c.PeerPlan)},
 		{"POST " + api.RoutePeerCommandAsk, AccessPeer, asked(c.PeerAsk)},
 		{"POST " + api.RoutePeerCommandAck, AccessPeer, asked(func(ctx context.Context, peer string, q api.PeerAck) (struct{}, error) {
 			return struct{}{}, c.PeerAck(ctx, peer, q)
@@ -77,6 +80,14 @@ func (s *Server) runCommand(r *http.Request) (any, error) {
 	}
 	c, err := s.Commands.Request(r.Context(), req, callerOf(r.Context()).String())
 	return accepted{c}, err
+}
+
+func (s *Server) planCommand(r *http.Request) (any, error) {
+	var req api.CommandRequest
+	if err := decode(r, maxSmallBody, &req); err != nil {
+		return nil, err
+	}
+	return s.Commands.Preview(r.Context(), req)
 }
 
 func (s *Server) cancelCommand(r *http.Request) (any, error) {

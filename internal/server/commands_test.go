@@ -48,6 +48,10 @@ func (*fakeCommands) Request(_ context.Context, req api.CommandRequest, by strin
 	return api.Command{ID: 8, Cause: by}, nil
 }
 
+func (*fakeCommands) Preview(_ context.Context, req api.CommandRequest) (api.CommandPlan, error) {
+	return api.CommandPlan{Kind: req.Kind, Targets: []string{}, Volumes: []api.PlannedVolume{}}, nil
+}
+
 func (*fakeCommands) Cancel(_ context.Context, id int64, req api.CancelRequest, by string) (api.Command, error) {
 	return api.Command{ID: id, Cancelled: req.Why + " by " + by}, nil
 }
@@ -65,6 +69,11 @@ func (c *fakeCommands) heard(what, peer string, sequence int64) {
 func (c *fakeCommands) PeerRun(_ context.Context, peer string, q api.PeerCommand) (api.PeerReport, error) {
 	c.heard("run", peer, q.Sequence)
 	return api.PeerReport{ID: 3}, nil
+}
+
+func (c *fakeCommands) PeerPlan(_ context.Context, peer string, q api.PeerPlan) (api.CommandPlan, error) {
+	c.heard("plan "+q.Kind, peer, 0)
+	return api.CommandPlan{Kind: q.Kind, Targets: []string{}, Volumes: []api.PlannedVolume{}}, nil
 }
 
 func (c *fakeCommands) PeerAsk(_ context.Context, peer string, q api.PeerCommand) (api.PeerReport, error) {

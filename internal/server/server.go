@@ -114,6 +114,7 @@ func New(o Options) *Server {
 		{"GET " + api.RouteCommands, AccessRead, s.commands},
 		{"GET " + api.RouteCommand, AccessRead, s.command},
 		{"POST " + api.RouteCommands, AccessWrite, s.runCommand},
+		{"POST " + api.RouteCommandPlan, AccessWrite, s.planCommand},
 		{"POST " + api.RouteCommandCancel, AccessWrite, s.cancelCommand},
 		{"POST " + api.RouteCommandResolve, AccessWrite, s.resolveCommand},
 		{"GET " + api.RouteEvents, AccessRead, s.events},

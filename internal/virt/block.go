@@ -78,9 +78,9 @@ func (v *Virt) document(ctx context.Context, what, uuid string, sockets []string
 	})
 }
 
-// RedefineDisk changes one disk in the persistent definition of a guest from one block
-// device to another, and nothing else. A definition that has the disk elsewhere is refused.
-func (v *Virt) RedefineDisk(ctx context.Context, uuid, target, from, to string) error {
+// RedefineDisk changes where one disk of the persistent definition of a guest lies, and its
+// format, and nothing else. A definition that has the disk elsewhere is refused.
+func (v *Virt) RedefineDisk(ctx context.Context, uuid, target string, from, to DiskSource) error {
 	what := "change disk " + target + " in the definition of the guest"
 	doc, err := v.Definition(ctx, uuid)
 	if err != nil {

@@ -167,7 +167,7 @@ func TestRedefineDisk(t *testing.T) {
 	f := newFake(t, both...)
 	f.set(procGetXML, xdr(definition))
 	v := New(Options{Dir: f.dir})
-	require.NoError(t, v.RedefineDisk(ctx, uuid, "vda", "/dev/vg_san/vm1", "/dev/vg2/vm1"))
+	require.NoError(t, v.RedefineDisk(ctx, uuid, "vda", DiskSource{Path: "/dev/vg_san/vm1"}, DiskSource{Path: "/dev/vg2/vm1"}))
 	c := f.last(procUpdateDevice)
 	assert.Equal(t, "libvirt-sock", c.socket)
 	want := `<disk type='block' device='disk'>
@@ -183,15 +183,59 @@ func TestRedefineDisk(t *testing.T) {
 }
 
 func TestReplaceSource(t *testing.T) {
-	disk, err := replaceSource([]byte(definition), "vdb", "/dev/vg_san/data", "/dev/vg2/data")
+	at := func(path string) DiskSource { return DiskSource{Path: path} }
+	disk, err := replaceSource([]byte(definition), "vdb", at("/dev/vg_san/data"), at("/dev/vg2/data"))
 	require.NoError(t, err)
-	assert.Contains(t, string(disk), `<source dev="/dev/vg2/data"/>`)
+	assert.Contains(t, string(disk), `<source dev='/dev/vg2/data'/>`)
 	for _, tt := range [][2]string{{"vdc", "/dev/vg_san/vm1"}, {"vda", "/dev/vg_san/other"}, {"vdb", "/dev/vg_san/vm1"}} {
-		_, err := replaceSource([]byte(definition), tt[0], tt[1], "/dev/vg2/x")
+		_, err := replaceSource([]byte(definition), tt[0], at(tt[1]), at("/dev/vg2/x"))
 		require.Error(t, err, tt)
 	}
 	for _, doc := range []string{"", "<domain>", "<domain><devices><disk><target dev='vda'/></disk></devices></domain>", "<domain><devices><disk><source file='/x'/><target dev='vda'/></disk></devices></domain>"} {
-		_, err := replaceSource([]byte(doc), "vda", "/dev/vg_san/vm1", "/dev/vg2/x")
+		_, err := replaceSource([]byte(doc), "vda", at("/dev/vg_san/vm1"), at("/dev/vg2/x"))
 		require.Error(t, err, doc)
+	}
+}
+
+func TestReplaceSourceForms(t *testing.T) {
+	for _, tt := range []struct {
+		disk     string
+		from, to DiskSource
+		want     string // "": refused
+	}{
+		{
+			"<disk device='disk' type='file'><driver name='qemu' type='raw'/><source file='/dev/vg/a' index='1'/><target dev='vda'/></disk>",
+			DiskSource{Path: "/dev/vg/a"},
+			DiskSource{Path: "/dev/two/a", Format: "qcow2"},
+			"<disk device='disk' type='block'><driver name='qemu' type='qcow2'/><source dev='/dev/two/a' index='1'/><target dev='vda'/></disk>",
+		},
+		{
+			"<disk type='volume'><source volume='a' mode='host' pool='old'/><driver type='qcow2'/><target dev='vda'/></disk>",
+			DiskSource{Pool: "old", Volume: "a"},
+			DiskSource{Pool: "n&w", Volume: "b"},
+			"<disk type='volume'><source mode='host' pool='n&amp;w' volume='b'/><driver type='qcow2'/><target dev='vda'/></disk>",
+		},
+		{
+			"<disk type='volume'><driver type='qcow2'/><source pool='old' volume='a'/><target dev='vda'/></disk>",
+			DiskSource{Pool: "old", Volume: "a"},
+			DiskSource{Path: "/dev/two/a", Format: "raw"},
+			"<disk type='block'><driver type='raw'/><source dev='/dev/two/a'/><target dev='vda'/></disk>",
+		},
+		{
+			"<disk type='block'><source dev='/dev/vg/a'/><target dev='vda'/></disk>",
+			DiskSource{Path: "/dev/vg/a"},
+			DiskSource{Pool: "p", Volume: "a", Format: "raw"},
+			"<disk type='volume'><source pool='p' volume='a'/><target dev='vda'/></disk>",
+		},
+		{"<disk type='block'><source dev='/dev/vg/a'/><target dev='vda'/></disk>", DiskSource{Path: "/dev/vg/a"}, DiskSource{Path: "/dev/two/a", Format: "qcow2"}, ""},
+		{"<disk type='volume'><source pool='old' volume='a'/><target dev='vda'/></disk>", DiskSource{Pool: "old", Volume: "b"}, DiskSource{Path: "/dev/two/a"}, ""},
+	} {
+		got, err := replaceSource([]byte("<domain><devices>"+tt.disk+"</devices></domain>"), "vda", tt.from, tt.to)
+		if tt.want == "" {
+			require.Error(t, err, tt.disk)
+			continue
+		}
+		require.NoError(t, err, tt.disk)
+		assert.Equal(t, tt.want, string(got))
 	}
 }

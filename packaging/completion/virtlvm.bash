@@ -56,6 +56,8 @@ _virtlvm() {
 		' guest') path='guest' ;;
 		'guest migrate') path='guest/migrate' ;;
 		'guest/migrate --bandwidth' | 'guest/migrate --uri' | 'guest/migrate --deadline' | 'guest/migrate --on-disconnect') value=$word ;;
+		'guest move') path='guest/move' ;;
+		'guest/move --to-vg' | 'guest/move --to-host' | 'guest/move --disk' | 'guest/move --format' | 'guest/move --bandwidth' | 'guest/move --deadline' | 'guest/move --on-disconnect') value=$word ;;
 		'guest attach') path='guest/attach' ;;
 		'guest/attach --target' | 'guest/attach --format' | 'guest/attach --deadline' | 'guest/attach --on-disconnect') value=$word ;;
 		'guest detach') path='guest/detach' ;;
@@ -71,7 +73,7 @@ _virtlvm() {
 		'volume copy') path='volume/copy' ;;
 		'volume/copy --format' | 'volume/copy --to-format' | 'volume/copy --bandwidth' | 'volume/copy --deadline' | 'volume/copy --on-disconnect') value=$word ;;
 		'volume move') path='volume/move' ;;
-		'volume/move --to-vg' | 'volume/move --name' | 'volume/move --bandwidth' | 'volume/move --deadline' | 'volume/move --on-disconnect') value=$word ;;
+		'volume/move --to-vg' | 'volume/move --to-host' | 'volume/move --to-pool' | 'volume/move --name' | 'volume/move --format' | 'volume/move --from-format' | 'volume/move --bandwidth' | 'volume/move --deadline' | 'volume/move --on-disconnect') value=$word ;;
 		'volume erase') path='volume/erase' ;;
 		'volume/erase --throttle' | 'volume/erase --deadline' | 'volume/erase --on-disconnect') value=$word ;;
 		'volume delete') path='volume/delete' ;;
@@ -127,13 +129,14 @@ _virtlvm() {
 		candidates='--json --host --socket --timeout --help -h --version -v'
 		case $path in
 		check) candidates+=' --cluster --quiet --fix --yes' ;;
-		guest/migrate) candidates+=' --persistent --undefine-source --auto-converge --bandwidth --uri --deadline --on-disconnect --detach' ;;
+		guest/migrate) candidates+=' --persistent --undefine-source --auto-converge --bandwidth --offline --plan --uri --deadline --on-disconnect --detach' ;;
+		guest/move) candidates+=' --to-vg --to-host --disk --format --bandwidth --plan --deadline --on-disconnect --detach' ;;
 		guest/attach) candidates+=' --target --format --read-only --live --config --deadline --on-disconnect --detach' ;;
 		guest/detach) candidates+=' --live --config --deadline --on-disconnect --detach' ;;
 		volume/create) candidates+=' --size --format --backing --backing-format --deadline --on-disconnect --detach' ;;
 		volume/resize) candidates+=' --size --shrink --format --deadline --on-disconnect --detach' ;;
 		volume/copy) candidates+=' --format --to-format --overwrite --shared --bandwidth --deadline --on-disconnect --detach' ;;
-		volume/move) candidates+=' --to-vg --name --bandwidth --deadline --on-disconnect --detach' ;;
+		volume/move) candidates+=' --to-vg --to-host --to-pool --name --format --from-format --bandwidth --plan --deadline --on-disconnect --detach' ;;
 		volume/erase) candidates+=' --throttle --discard --deadline --on-disconnect --detach' ;;
 		volume/delete) candidates+=' --zero --throttle --discard --deadline --on-disconnect --detach' ;;
 		locks) candidates+=' --cluster --stale' ;;
@@ -154,11 +157,12 @@ _virtlvm() {
 		case "$path $count" in
 		'volumes 0') kind='group' ;;
 		'guest/migrate 0') kind='guest' ;;
+		'guest/move 0') kind='guest' ;;
 		'guest/attach 0') kind='guest' ;;
 		'guest/attach 1') kind='volume' ;;
 		'guest/detach 0') kind='guest' ;;
 		'guest/handoff 0') kind='guest' ;;
-		'guest 0') candidates='migrate attach detach handoff' ;;
+		'guest 0') candidates='migrate move attach detach handoff' ;;
 		'volume/list 0') kind='group' ;;
 		'volume/show 0') kind='volume' ;;
 		'volume/create 0') kind='volume' ;;

@@ -35,9 +35,9 @@ func (r *rig) catchUp(s command.Sight) {
 }
 
 // moved: vm1 runs from vg_two/vm1 and will start from there, its old volume is off.
-func (r *rig) moved() {
+func (r *rig) moved(tags ...string) {
 	r.t.Helper()
-	require.Equal(r.t, []string{"virtlvm.command=kvm-a-7"}, r.tags("vg_two/vm1"))
+	require.Equal(r.t, append([]string{"virtlvm.command=kvm-a-7"}, tags...), r.tags("vg_two/vm1"))
 	require.Equal(r.t, []string{"virtlvm.superseded"}, r.tags("vg_san/vm1"))
 	require.Equal(r.t, "/dev/vg_two/vm1", r.definedAt())
 	require.Equal(r.t, "ex", r.state(r.a, "vg_two/vm1"))
@@ -273,7 +273,7 @@ func TestVolumeMoveQcow2(t *testing.T) {
 		r.catchUp(s)
 	}
 	assert.Equal(t, command.Done, w.end().Outcome)
-	r.moved()
+	r.moved("virtlvm.format=qcow2")
 }
 
 func TestVolumeMoveRefuses(t *testing.T) {
@@ -296,7 +296,10 @@ func TestVolumeMoveRefuses(t *testing.T) {
 		{r.a, api.MoveArgs{Volume: "vg_san/vm1", ToVG: "vg_none"}, "there is no volume group vg_none on this host"},
 		{r.a, api.MoveArgs{Volume: "vg_san/vm1", ToVG: "vg_two", Name: "taken"}, "vg_two/taken exists already; name another volume with --name, or remove that one"},
 		{r.a, api.MoveArgs{Volume: "vg_san/vm1", ToVG: "-f"}, `"-f/vm1" cannot be a logical volume: the volume group's name begins with a dash`},
-		{r.a, api.MoveArgs{Volume: "vg_san/idle", ToVG: "vg_two"}, "no guest runs with vg_san/idle; copy it with 'virtlvm volume copy vg_san/idle vg_two/idle', change the guest's definition and remove the old one"},
+		{r.a, api.MoveArgs{Volume: "vg_san/vm1"}, "say where vg_san/vm1 shall go: another volume group, another host, or another storage pool"},
+		{r.a, api.MoveArgs{Volume: "vg_san/vm1", ToVG: "vg_two", ToHost: "kvm-b"}, "vg_san/vm1 goes to volume group vg_two first, and then its lock to kvm-b: ask for one after the other"},
+		{r.a, api.MoveArgs{Volume: "vg_san/vm1", ToHost: "kvm-b"}, "guest vm1 runs with vg_san/vm1 on kvm-a; move the guest: 'virtlvm guest move vm1 --to-host kvm-b'"},
+		{r.a, api.MoveArgs{Volume: "vg_san/vm1", ToVG: "vg_two", Format: "vmdk"}, `format "vmdk" is neither raw nor qcow2`},
 		{r.b, api.MoveArgs{Volume: "vg_san/vm1", ToVG: "vg_two"}, "vg_san/vm1 is held exclusively by kvm-a; stop the guest that uses it there, or run 'lvchange -an vg_san/vm1' on kvm-a if nothing does"},
 		{r.a, api.MoveArgs{Volume: "vg_san/top", ToVG: "vg_two"}, "disk vdb of guest vm1 (vg_san/top) cannot be moved: it has an image below it, which a copy would swallow"},
 		{r.a, api.MoveArgs{Volume: "vg_san/base", ToVG: "vg_two"}, "vg_san/base is not itself a disk of guest vm1, but an image below one (backing); only whole disks can be moved"},

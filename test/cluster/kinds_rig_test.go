@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"libvirt.org/go/libvirtxml"
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
@@ -26,6 +27,7 @@ import (
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/kinds"
+	"virtlvm/internal/locks"
 	"virtlvm/internal/model"
 	"virtlvm/internal/run"
 	"virtlvm/internal/store"
@@ -135,7 +137,7 @@ func (r *rig) program(h *Host) func(context.Context, []string, io.Writer, io.Wri
 		uri := argv[len(argv)-1]
 		to, _, _ := strings.Cut(strings.TrimPrefix(uri, "qemu+ssh://"), "/")
 		dst := r.c.Hosts[to]
-		o := fakevirt.MigrateOptions{Persistent: slices.Contains(argv, "--persistent"), UndefineSource: slices.Contains(argv, "--undefinesource"), Step: r.step}
+		o := fakevirt.MigrateOptions{Persistent: slices.Contains(argv, "--persistent"), UndefineSource: slices.Contains(argv, "--undefinesource"), Offline: slices.Contains(argv, "--offline"), Step: r.step}
 		err := fmt.Errorf("no host %q in %q", to, uri)
 		if dst != nil {
 			err = fakevirt.Migrate(ctx, h.Virt, dst.Virt, nameOf(h, argv[len(argv)-2]), o)
@@ -180,7 +182,7 @@ func (r *rig) kind(h *Host, name string) command.Kind {
 		},
 		Resolver: &domain.Resolver{Root: h.dir},
 		Images:   kinds.QemuImg{Inspector: &domain.Inspector{Runner: runner}, Runner: runner},
-		Peers:    peers{h.Daemon()}, Host: h.Name,
+		Peers:    peers{h.Daemon()}, Locks: mortalLocks{h.Locks(), r.kill}, Host: h.Name,
 		URI:       func(_ context.Context, host string) (string, error) { return "qemu+ssh://" + host + "/system", nil },
 		ZeroFirst: func(vg string) bool { return vg == r.zeroFirst }, Now: h.now,
 		Log: slog.New(slog.NewTextHandler(h.log, nil)),
@@ -243,8 +245,34 @@ func (v virtOf) DetachDisk(ctx context.Context, uuid string, d virt.Disk, where 
 	return v.call(uuid, func(name string) error { return v.h.Virt.Detach(ctx, name, d.Target, where == virt.InDefinition) })
 }
 
-func (v virtOf) RedefineDisk(ctx context.Context, uuid, target, from, to string) error {
-	return v.call(uuid, func(name string) error { return v.h.Virt.Repoint(ctx, name, target, from, to) })
+func (v virtOf) RedefineDisk(ctx context.Context, uuid, target string, from, to virt.DiskSource) error {
+	refused := false
+	err := v.call(uuid, func(name string) error {
+		return v.h.Virt.Redefine(ctx, name, target, func(d *libvirtxml.DomainDisk) error {
+			var at virt.DiskSource
+			switch {
+			case d.Source.Block != nil:
+				at.Path = d.Source.Block.Dev
+			case d.Source.Volume != nil:
+				at.Pool, at.Volume = d.Source.Volume.Pool, d.Source.Volume.Volume
+			}
+			if refused = at != from; refused {
+				return fmt.Errorf("it has disk %s at %q, not at %q", target, at, from)
+			}
+			d.Source = &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: to.Path}}
+			if to.Pool != "" {
+				d.Source = &libvirtxml.DomainDiskSource{Volume: &libvirtxml.DomainDiskSourceVolume{Pool: to.Pool, Volume: to.Volume}}
+			}
+			if to.Format != "" && d.Driver != nil {
+				d.Driver.Type = to.Format
+			}
+			return nil
+		})
+	})
+	if refused {
+		return api.NewError(api.KindInUse, err.Error())
+	}
+	return err
 }
 
 // errKilled is the end of a daemon, as a panic through the kind that it runs.
@@ -402,6 +430,15 @@ func (m mortalEngine) Settle(ctx context.Context, uuid string) error {
 	return guardedErr(m.k, "Settle", func() error { return m.Manager.Settle(ctx, uuid) })
 }
 
+type mortalLocks struct {
+	*locks.Locks
+	k *killer
+}
+
+func (m mortalLocks) Transfer(ctx context.Context, req api.TransferRequest, by string) (api.TransferResult, error) {
+	return guarded(m.k, "transfer", func() (api.TransferResult, error) { return m.Locks.Transfer(ctx, req, by) })
+}
+
 func (m mortalEngine) Remove(ctx context.Context, w activation.Work, v model.Volume) error {
 	return guardedErr(m.k, "Remove", func() error { return m.Manager.Remove(ctx, w, v) })
 }
@@ -446,6 +483,10 @@ func (m mortalVirt) DetachDisk(ctx context.Context, uuid string, d virt.Disk, wh
 
 func (m mortalVirt) Pivot(ctx context.Context, uuid, target string) error {
 	return guardedErr(m.k, "pivot", func() error { return m.virtOf.Pivot(ctx, uuid, target) })
+}
+
+func (m mortalVirt) RedefineDisk(ctx context.Context, uuid, target string, from, to virt.DiskSource) error {
+	return guardedErr(m.k, "redefine disk", func() error { return m.virtOf.RedefineDisk(ctx, uuid, target, from, to) })
 }
 
 func (m mortalVirt) AbortBlockJob(ctx context.Context, uuid, target string) error {

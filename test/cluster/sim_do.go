@@ -366,7 +366,7 @@ func (s *sim) operate() {
 			h := s.host()
 			s.begin("libvirtd restarts on "+h.Name, []*Host{h}, h.RestartLibvirtd)
 		}},
-		choice{when(running && !s.moves(g), 2), func() { s.askToLend(g, s.place(g)) }},
+		choice{when(running && !s.moves(g), 8), func() { s.askToLend(g, s.place(g)) }},
 		choice{when(s.o.hand, 8), s.byHand},
 		choice{when(s.o.hand, 4), s.activate},
 	)

@@ -115,7 +115,12 @@ func (s *sim) useAgain() {
 	must(s.start(src, "vm1"))
 	must(s.begin("virsh migrate vm1 at last", []*Host{src, dst}, func(ctx context.Context) error {
 		return fakevirt.Migrate(ctx, src.Virt, dst.Virt, "vm1", fakevirt.MigrateOptions{Persistent: true, Step: func(fakevirt.Step) error {
-			time.Sleep(300 * time.Millisecond) // the daemons look at it
+			for _, h := range []*Host{src, dst} {
+				if d := h.Daemon(); d != nil {
+					d.engine.Kick()
+				}
+			}
+			time.Sleep(300 * time.Millisecond) // they look at it
 			return nil
 		}})
 	}))

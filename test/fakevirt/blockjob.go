@@ -72,10 +72,14 @@ func (h *Host) Pivot(ctx context.Context, name, target string) error {
 		if err != nil {
 			return err
 		}
-		if err := h.repoint(name, target, old, d.Mirror.Source.Block.Dev); err != nil {
+		format := d.Mirror.Format.Type
+		if err := h.repoint(name, target, old, d.Mirror.Source.Block.Dev, format); err != nil {
 			return err
 		}
 		index := d.Source.Index
+		if d.Driver != nil {
+			d.Driver.Type = format
+		}
 		d.Source, d.Mirror = d.Mirror.Source, nil
 		d.Source.Index = index
 		if err := h.unmarkOpen(old, s.PID); err != nil {
@@ -115,8 +119,12 @@ func (h *Host) onDisk(ctx context.Context, name, target string, fn func(*status,
 	})
 }
 
-// copyDisk is QEMU's mirror job on the data.
+// copyDisk is QEMU's mirror job on the data. What it does between two formats is not
+// simulated.
 func (h *Host) copyDisk(d *libvirtxml.DomainDisk) error {
+	if d.Driver != nil && d.Driver.Type != d.Mirror.Format.Type {
+		return nil
+	}
 	from, err := h.pathOf(d.Source)
 	if err != nil {
 		return err
@@ -135,7 +143,7 @@ func (h *Host) copyDisk(d *libvirtxml.DomainDisk) error {
 }
 
 // repoint is qemuBlockJobRewriteConfigDiskSource: only a disk that is the same is changed.
-func (h *Host) repoint(name, target, from, to string) error {
+func (h *Host) repoint(name, target, from, to, format string) error {
 	def, err := h.definition(name)
 	if errors.Is(err, errNotFound) {
 		return nil
@@ -149,6 +157,9 @@ func (h *Host) repoint(name, target, from, to string) error {
 			continue
 		}
 		d.Source.Block.Dev = to
+		if format != "" && d.Driver != nil {
+			d.Driver.Type = format
+		}
 		doc, err := def.Marshal()
 		if err != nil {
 			return err
@@ -161,7 +172,34 @@ func (h *Host) repoint(name, target, from, to string) error {
 // Repoint changes a disk in a guest's definition, as virDomainUpdateDeviceFlags with
 // VIR_DOMAIN_AFFECT_CONFIG. The error is *Error.
 func (h *Host) Repoint(ctx context.Context, name, target, from, to string) error {
-	return failed("", h.withGuest(ctx, name, func() error { return h.repoint(name, target, from, to) }))
+	return failed("", h.withGuest(ctx, name, func() error { return h.repoint(name, target, from, to, "") }))
+}
+
+// Redefine changes a disk in a guest's definition as a function says, as
+// virDomainUpdateDeviceFlags with VIR_DOMAIN_AFFECT_CONFIG does with the element it is given.
+// The error is *Error.
+func (h *Host) Redefine(ctx context.Context, name, target string, change func(*libvirtxml.DomainDisk) error) error {
+	return failed("", h.withGuest(ctx, name, func() error {
+		def, err := h.definition(name)
+		if err != nil {
+			return err
+		}
+		for i := range disksOf(def) {
+			d := &def.Devices.Disks[i]
+			if d.Target == nil || d.Target.Dev != target {
+				continue
+			}
+			if err := change(d); err != nil {
+				return err
+			}
+			doc, err := def.Marshal()
+			if err != nil {
+				return err
+			}
+			return writeFile(filepath.Join(h.definitions(), name+".xml"), []byte(doc))
+		}
+		return fmt.Errorf("invalid argument: no target device %s", target)
+	}))
 }
 
 // markOpen and unmarkOpen are what a running QEMU does with a device. Without its start

@@ -1,6 +1,7 @@
 package fakevirt
 
 import (
+	"bytes"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
@@ -152,13 +154,8 @@ func (h *Host) readStatus(name string) (s status, found bool, err error) {
 	if err != nil {
 		return s, false, fmt.Errorf("cannot read status file: %w", err)
 	}
-	var root struct {
-		XMLName xml.Name `xml:"domstatus"`
-		State   string   `xml:"state,attr"`
-		Reason  string   `xml:"reason,attr"`
-		PID     int      `xml:"pid,attr"`
-	}
-	if err := xml.Unmarshal(data, &root); err != nil {
+	root, err := rootOf(data)
+	if err != nil {
 		return s, false, fmt.Errorf("cannot read status file of %s: %w", name, err)
 	}
 	doc := string(data)
@@ -167,11 +164,54 @@ func (h *Host) readStatus(name string) (s status, found bool, err error) {
 		return s, false, fmt.Errorf("cannot read status file of %s: no domain in it", name)
 	}
 	s = status{
-		State: root.State, Reason: root.Reason, PID: root.PID,
+		State: root["state"], Reason: root["reason"], PID: pidOf(root),
 		Job: jobOf(doc[:begin]), Domain: &libvirtxml.Domain{},
 	}
 	if err := s.Domain.Unmarshal(doc[begin : end+len("</domain>")]); err != nil {
 		return s, false, fmt.Errorf("cannot read status file of %s: %w", name, err)
 	}
 	return s, true, nil
+}
+
+// rootOf are the attributes of the root element. The rest is not read: a simulation does so
+// very often.
+func rootOf(data []byte) (map[string]string, error) {
+	d := xml.NewDecoder(bytes.NewReader(data))
+	for {
+		token, err := d.RawToken()
+		if err != nil {
+			return nil, err
+		}
+		if root, ok := token.(xml.StartElement); ok {
+			if root.Name.Local != "domstatus" {
+				return nil, fmt.Errorf("expected element type <domstatus> but have <%s>", root.Name.Local)
+			}
+			all := map[string]string{}
+			for _, a := range root.Attr {
+				all[a.Name.Local] = a.Value
+			}
+			return all, nil
+		}
+	}
+}
+
+// pidOf is 0 where there is none.
+func pidOf(root map[string]string) int {
+	pid, _ := strconv.Atoi(root["pid"])
+	return pid
+}
+
+// hasQEMU: the guest's status file names a QEMU that is alive. false: it is not known.
+func (h *Host) hasQEMU(name string) bool {
+	data, err := os.ReadFile(h.statusPath(name))
+	if err != nil {
+		return false
+	}
+	root, err := rootOf(data)
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(data), "<uuid>")
+	uuid, _, found := strings.Cut(rest, "</uuid>")
+	return found && h.o.Launcher.Alive(pidOf(root), uuid)
 }

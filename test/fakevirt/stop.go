@@ -82,6 +82,9 @@ func (h *Host) Notice(ctx context.Context, name string) error {
 }
 
 func (h *Host) notice(ctx context.Context, name string) error {
+	if h.hasQEMU(name) {
+		return nil
+	}
 	s, found, err := h.readStatus(name)
 	if err != nil || !found || h.o.Launcher.Alive(s.PID, s.Domain.UUID) {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"virtlvm/internal/api"
 	"virtlvm/test/e2e/cluster"
 )
 
@@ -21,6 +22,7 @@ func volumeMoves() []scenario {
 		{"move_running", moveRunning, true},
 		{"move_daemon_killed", moveDaemonKilled, true},
 		{"move_cancelled", moveCancelled, true},
+		{"move_off", moveOff, true},
 	}
 }
 
@@ -151,4 +153,57 @@ func moveCancelled(e *env) {
 	require.NotContains(e, strings.ToLower(e.must(e.a, "virsh -q dumpxml "+guest)), "<mirror")
 	require.NoError(e, e.a.CheckDisk(e.ctx, from, "raw", 0x6d, 8<<20, 4<<20))
 	e.over(e.a, guest, from)
+}
+
+// moveOff: a guest that is off, on kvm-a, goes to the second volume group as a qcow2 image and
+// back to the first as a raw volume, and its content with it. What copies nothing is said before.
+func moveOff(e *env) {
+	const made = "moved"
+	from := e.two
+	defer e.restored(from)
+	e.second()
+	guest := "vm2"
+	e.define(disk(guest, from), e.a)
+	e.must(e.a, fmt.Sprintf("lvchange -aey %[1]s && qemu-io -f raw -t none -c 'write -P 0x6e 8M 4M' %[2]s && lvchange -an %[1]s", from.Full(), from.Path()))
+
+	// It is done on kvm-a, where the guest is defined, whoever is asked.
+	var plan api.CommandPlan
+	require.NoError(e, e.b.Ask(e.ctx, &plan, "guest", "move", guest, "--to-vg", cluster.Second, "--plan"))
+	require.Equal(e, e.a.Name, plan.Host)
+	require.Equal(e, api.TierFull, plan.Volumes[0].Tier)
+	require.EqualValues(e, 32<<20, plan.Volumes[0].Bytes)
+	e.Logf("plan: %+v", plan.Volumes)
+
+	e.Logf("to qcow2: %s", e.must(e.b, "virtlvm guest move "+guest+" --to-vg "+cluster.Second+" --format qcow2"))
+	to := e.inSecond(from.Name)
+	e.released(from, to)
+	require.Equal(e, "virtlvm.superseded", e.tags(from))
+	require.Contains(e, e.must(e.a, "virsh -q dumpxml --inactive "+guest), to.Path())
+	e.start(e.a, guest)
+	e.alone(e.a, to)
+	require.NoError(e, e.a.CheckDisk(e.ctx, to, "qcow2", 0x6e, 8<<20, 4<<20))
+	e.destroy(e.a, guest)
+	e.released(to)
+
+	e.Logf("to raw: %s", e.must(e.b, "virtlvm volume move "+to.Full()+" --to-vg "+cluster.VG+" --name "+made+" --format raw"))
+	v, err := e.c.Volumes(e.ctx, made)
+	require.NoError(e, err)
+	defer e.must(e.a, "lvremove -qq -y "+v[0].Full())
+	// The boot sector has counted since, in the first sectors.
+	e.must(e.a, fmt.Sprintf("lvchange -aey %[1]s %[2]s && cmp -i 1048576 %[3]s %[4]s; code=$?; lvchange -an %[1]s %[2]s; exit $code", from.Full(), v[0].Full(), from.Path(), v[0].Path()))
+	e.start(e.a, guest)
+	e.counts(e.a, v[0])
+
+	// Only its lock goes to kvm-b, and the guest with it.
+	e.destroy(e.a, guest)
+	e.released(v[0])
+	e.Logf("to kvm-b: %s", e.must(e.b, "virtlvm guest move "+guest+" --to-host "+e.b.Name))
+	e.start(e.b, guest)
+	e.counts(e.b, v[0])
+	e.destroy(e.b, guest)
+	e.released(v[0])
+	e.Logf("lock to kvm-a: %s", e.must(e.b, "virtlvm volume move "+v[0].Full()+" --to-host "+e.a.Name))
+	e.alone(e.a, v[0])
+	e.must(e.a, "virtlvm deactivate "+v[0].Full())
+	e.released(v[0])
 }
