@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -207,7 +208,8 @@ func (r *round) byLease(s *sighting, holders []model.Holder) {
 			s.Problem = fmt.Sprintf("its lease names %s (%s), whose lvmlockd has it %s: it has just changed, or the lock is orphaned there", h.Label(), h.Mode, modeOf(answer.locks[s.volume.LockLV]))
 		}
 	}
-	for name, answer := range r.said {
+	for _, name := range slices.Sorted(maps.Keys(r.said)) {
+		answer := r.said[name]
 		local := answer.locks[s.volume.ID.LV]
 		if answer.err != nil || seen[name] {
 			continue
@@ -277,6 +279,7 @@ func (r *round) addSaid(s *sighting) (exclusive []string) {
 	}
 	s.order()
 	s.Silent = r.silent()
+	slices.Sort(exclusive)
 	return exclusive
 }
 
