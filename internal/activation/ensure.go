@@ -332,21 +332,9 @@ func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *loc
 	if len(shared) == 0 {
 		return can
 	}
-	inv, err := m.inventory(ctx, shared[0].VG)
+	holders, err := m.sharersOf(ctx, shared)
 	if err != nil {
 		m.noteFailure(shared, err)
-		return can
-	}
-	offsets := map[string]int64{}
-	for i, v := range shared {
-		if inv != nil && inv.byName[v.LV].ID == v.ID {
-			shared[i] = inv.byName[v.LV]
-			offsets[shared[i].LockLV] = shared[i].LeaseOffset
-		}
-	}
-	holders, err := m.Leases.HoldersAll(ctx, shared[0].VG, offsets)
-	if err != nil {
-		m.noteFailure(shared, fmt.Errorf("cannot read its lease: %w", err))
 		return can
 	}
 	for _, v := range shared {
@@ -363,4 +351,38 @@ func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *loc
 	}
 	sort.Slice(can, func(i, j int) bool { return can[i].Name() < can[j].Name() })
 	return can
+}
+
+// sharersOf reads who else has volumes of a VG that are shared here, by the uuid of the
+// volume whose lock it is. Where the leases lie LVM has said before, and each says whose it is:
+// LVM is asked again only if one is not there.
+func (m *Manager) sharersOf(ctx context.Context, vols []model.Volume) (map[string][]model.Holder, error) {
+	vg := vols[0].VG
+	if offsets := m.leasesAt(vg, vols); len(offsets) == len(vols) {
+		if holders, err := m.Leases.Sharers(ctx, vg, offsets); err == nil && len(holders) == len(vols) {
+			return holders, nil
+		}
+	}
+	if _, err := m.inventory(ctx, vg); err != nil {
+		return nil, err
+	}
+	holders, err := m.Leases.Sharers(ctx, vg, m.leasesAt(vg, vols))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read its lease: %w", err)
+	}
+	return holders, nil
+}
+
+// leasesAt are the byte offsets of the leases of volumes as LVM has said last, by the uuid of
+// the volume whose lock it is; those that it has not named are missing.
+func (m *Manager) leasesAt(vg string, vols []model.Volume) map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	offsets := map[string]int64{}
+	for _, v := range vols {
+		if at, known := m.leases[vg][v.LockLV]; known {
+			offsets[v.LockLV] = at
+		}
+	}
+	return offsets
 }

@@ -138,6 +138,7 @@ func (m *Manager) awaitReady(ctx context.Context) error {
 func (m *Manager) lendable(ctx context.Context, s sight, g guests.Guest) error {
 	for {
 		read := withInventories(ctx)
+		m.recallHeld(read, g.UUID)
 		if err := m.adoptNow(read, s, g); err != nil {
 			return api.NewError(kindOf(err), err.Error())
 		}
@@ -404,8 +405,9 @@ func (m *Manager) guestState(q api.GuestQuery) api.GuestAnswer {
 	return api.GuestAnswer{Present: true, State: "unknown"}
 }
 
-// Notice takes a peer's hint: look.
+// Notice takes a peer's hint: look, now. It has let go of what a guest here waits for.
 func (m *Manager) Notice(peer string, n api.PeerNotice) {
+	mark(m.awaited)
 	m.Kick()
 	c := &cause{text: "peer " + peer, record: true}
 	m.notePeer(context.Background(), c, "notice "+n.UUID, m.Now(), struct{}{}, nil)

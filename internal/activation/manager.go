@@ -68,6 +68,7 @@ type Leases interface {
 	Local(context.Context) (lease.Local, error)
 	Holders(ctx context.Context, vg string, offset int64, lvUUID string) ([]model.Holder, error)
 	HoldersAll(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error)
+	Sharers(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error)
 }
 
 // Guests observes what runs here.
@@ -136,6 +137,7 @@ type Manager struct {
 	started time.Time
 	ready   chan struct{} // closed after the first full look
 	kick    chan struct{} // something happened: look again
+	awaited chan struct{} // and another host waits for it
 
 	mu       sync.Mutex
 	holds    map[holdKey]model.Hold
@@ -154,9 +156,10 @@ type Manager struct {
 	// confirmed is when the source of an incoming guest last said that its migration goes
 	// on, uptime in ms, by uuid.
 	confirmed map[string]int64
-	stories   map[string]*story // live migrations under way, by uuid
-	memory    map[string]memory // see remembered, by VG
-	asking    bool              // see checkMigrations
+	stories   map[string]*story           // live migrations under way, by uuid
+	memory    map[string]memory           // see remembered, by VG
+	leases    map[string]map[string]int64 // see leasesAt, by VG
+	asking    bool                        // see checkMigrations
 	asked     sync.WaitGroup
 	vgs       map[string]*vgQueue
 	report    report
@@ -183,6 +186,7 @@ func New(d Deps) *Manager {
 		started:  d.Now(),
 		ready:    make(chan struct{}),
 		kick:     make(chan struct{}, 1),
+		awaited:  make(chan struct{}, 1),
 		holds:    map[holdKey]model.Hold{},
 		inflight: map[string]int{},
 		released: map[string]int64{},
@@ -196,6 +200,7 @@ func New(d Deps) *Manager {
 		confirmed: map[string]int64{},
 		stories:   map[string]*story{},
 		memory:    map[string]memory{},
+		leases:    map[string]map[string]int64{},
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
 		report:    newReport(),
@@ -210,10 +215,22 @@ func New(d Deps) *Manager {
 }
 
 // Kick asks for a look soon; it never blocks.
-func (m *Manager) Kick() {
+func (m *Manager) Kick() { mark(m.kick) }
+
+// mark and took are a flag that can be waited for.
+func mark(c chan<- struct{}) {
 	select {
-	case m.kick <- struct{}{}:
+	case c <- struct{}{}:
 	default:
+	}
+}
+
+func took(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -123,6 +123,19 @@ type inventory struct {
 	byName   map[string]model.Volume // by LV name
 	lockType string                  // of the VG
 	unlocked bool                    // read without a lock: may be out of date
+	// active are the devices by dm uuid where the inventory is remembered: it is good for
+	// their volumes alone. nil: it has just been read.
+	active map[string]lvm.Device
+}
+
+// knows reports whether the inventory can be relied on for a volume.
+func (inv *inventory) knows(lv string) bool {
+	v, found := inv.byName[lv]
+	if !found || inv.active == nil {
+		return found
+	}
+	_, found = inv.active[v.ID.DMUUID()]
+	return found
 }
 
 func (m *Manager) inventory(ctx context.Context, vg string) (*inventory, error) {
@@ -164,7 +177,21 @@ func (m *Manager) inventory(ctx context.Context, vg string) (*inventory, error) 
 		}
 		inv.byName[name] = v
 	}
+	m.keepLeases(inv)
 	return inv, nil
+}
+
+// keepLeases remembers where the leases of a VG lie; see leasesAt.
+func (m *Manager) keepLeases(inv *inventory) {
+	at := make(map[string]int64, len(inv.byName))
+	for _, v := range inv.byName {
+		if v.LeaseOffset > 0 {
+			at[v.LockLV] = v.LeaseOffset
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.leases[inv.vg] = at
 }
 
 // inventories keeps what one adoption has read, which asks disk by disk and guest by guest.
@@ -181,15 +208,19 @@ func withInventories(ctx context.Context) context.Context {
 // inventoryFor is the inventory of a VG in which to find the volumes of images.
 func (m *Manager) inventoryFor(ctx context.Context, vg string, images []*located) (*inventory, error) {
 	kept, keep := ctx.Value(inventoriesKey{}).(inventories)
-	if inv := kept[vg]; inv != nil && !inv.unlocked && !slices.ContainsFunc(images, func(im *located) bool {
-		_, found := inv.byName[im.Ref.LV]
-		return !found
-	}) {
+	if inv := kept[vg]; inv != nil && !inv.unlocked && !slices.ContainsFunc(images, func(im *located) bool { return !inv.knows(im.Ref.LV) }) {
 		return inv, nil
 	}
+	if !keep {
+		return m.inventory(ctx, vg)
+	}
+	devices, devErr := m.LVM.Devices()
 	inv, err := m.inventory(ctx, vg)
-	if err == nil && keep {
+	if err == nil {
 		kept[vg] = inv
+		if devErr == nil {
+			m.remember(inv, devices)
+		}
 	}
 	return inv, err
 }

@@ -3,13 +3,13 @@ package activation
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
+	"virtlvm/internal/lvm"
 	"virtlvm/internal/model"
 )
 
@@ -113,27 +113,74 @@ func (m *Manager) shareable(ctx context.Context, uuid string) error {
 // memory is what LVM has said of a VG, and the devices it had then.
 type memory struct {
 	inv     *inventory
-	devices []string // dm uuids, sorted
+	devices []string // see devicesOf
+}
+
+// devicesOf are the devices of a VG, as dm uuids and names, sorted.
+func devicesOf(uuid string, devices map[string]lvm.Device) []string {
+	var all []string
+	for _, d := range devices {
+		if strings.HasPrefix(d.UUID, model.VolumeID{VG: uuid}.DMUUID()) {
+			all = append(all, d.UUID+" "+d.Name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// remember keeps what LVM has just said of a VG; devices are those from before it was asked.
+func (m *Manager) remember(inv *inventory, devices map[string]lvm.Device) {
+	if inv == nil || inv.unlocked {
+		return
+	}
+	for _, v := range inv.byName {
+		m.mu.Lock()
+		m.memory[inv.vg] = memory{inv, devicesOf(v.ID.VG, devices)}
+		m.mu.Unlock()
+		return
+	}
+}
+
+// recall is what LVM has said of a VG while it had the devices that it has now; nil: nothing.
+func (m *Manager) recall(vg, uuid string, devices map[string]lvm.Device) *inventory {
+	m.mu.Lock()
+	known, ok := m.memory[vg]
+	m.mu.Unlock()
+	if ok && slices.Equal(known.devices, devicesOf(uuid, devices)) {
+		return known.inv
+	}
+	return nil
 }
 
 // remembered is the inventory of a VG, read anew only if its devices have changed.
 func (m *Manager) remembered(ctx context.Context, vg, uuid string, now local) (*inventory, error) {
-	prefix := model.VolumeID{VG: uuid}.DMUUID()
-	devices := slices.DeleteFunc(slices.Sorted(maps.Keys(now.devices)), func(s string) bool { return !strings.HasPrefix(s, prefix) })
-	m.mu.Lock()
-	known, ok := m.memory[vg]
-	m.mu.Unlock()
-	if ok && slices.Equal(known.devices, devices) {
-		return known.inv, nil
+	if inv := m.recall(vg, uuid, now.devices); inv != nil {
+		return inv, nil
 	}
 	inv, err := m.inventory(ctx, vg)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		m.remember(inv, now.devices)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.memory[vg] = memory{inv, devices}
-	return inv, nil
+	return inv, err
+}
+
+// recallHeld lets everything under ctx, which is withInventories, use what is remembered of the
+// VGs in which a guest has holds: of their volumes that are active here. Where a lock is held
+// here nobody elsewhere can change, rename or remove its volume; see obstacles.
+func (m *Manager) recallHeld(ctx context.Context, uuid string) {
+	kept, _ := ctx.Value(inventoriesKey{}).(inventories)
+	devices, err := m.LVM.Devices()
+	if err != nil {
+		return
+	}
+	for _, h := range m.holdsOf(uuid) {
+		vg, _, _ := strings.Cut(h.Name, "/")
+		if inv := m.recall(vg, h.Volume.VG, devices); inv != nil && kept[vg] == nil {
+			recalled := *inv
+			recalled.active = devices
+			kept[vg] = &recalled
+		}
+	}
 }
 
 // unsafeDisks are those for whose page cache libvirt refuses a migration unless it is told

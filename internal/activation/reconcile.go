@@ -93,16 +93,31 @@ func (m *Manager) setNextLook(at time.Time) {
 	m.nextLook = at
 }
 
+// How long a look waits for more hints after one, and after one that another host waits for.
+const (
+	hintPause    = 50 * time.Millisecond
+	awaitedPause = time.Millisecond
+)
+
 // settleDown lets hints that come in a bunch become one look.
 func (m *Manager) settleDown(ctx context.Context) {
-	select {
-	case <-m.After(50 * time.Millisecond):
-	case <-ctx.Done():
+	awaited := took(m.awaited)
+	if !awaited {
+		select {
+		case <-m.After(hintPause):
+		case <-m.awaited:
+			awaited = true
+		case <-ctx.Done():
+		}
 	}
-	select {
-	case <-m.kick:
-	default:
+	if awaited {
+		select {
+		case <-m.After(awaitedPause):
+		case <-ctx.Done():
+		}
 	}
+	took(m.awaited)
+	took(m.kick)
 }
 
 // restless: some volume is not as wanted, or a start or stop is under way that nobody

@@ -67,6 +67,38 @@ func (r *Reader) lease(ctx context.Context, vg string, offset int64, lvUUID stri
 // found where it should be is not in the answer: unknown, not free. Leases that lie close
 // together are read at once, with what lies between them.
 func (r *Reader) HoldersAll(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error) {
+	rows, err := r.leases(ctx, vg, offsets)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(rows) == 0:
+		return map[string][]model.Holder{}, nil
+	}
+	return r.judged(ctx, vg, rows)
+}
+
+// Sharers is HoldersAll for locks that lvmlockd says this host has shared. A lease that names
+// one shared holder alone names this host then, and where that is so of all of them sanlock is not
+// asked which hosts live: the holder comes without its name.
+func (r *Reader) Sharers(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error) {
+	rows, err := r.leases(ctx, vg, offsets)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string][]model.Holder{}
+	for _, row := range rows {
+		named := candidates(row)
+		if len(named) != 1 || named[0].Mode != model.ModeSH || named[0].Converting {
+			return r.judged(ctx, vg, rows)
+		}
+		named[0].Self, named[0].State = true, model.HostLive
+		found[row.resource] = named
+	}
+	return found, nil
+}
+
+// leases reads the leases that are where offsets says.
+func (r *Reader) leases(ctx context.Context, vg string, offsets map[string]int64) ([]leaseRow, error) {
 	var rows []leaseRow
 	for _, part := range together(offsets) {
 		out, err := r.dump(ctx, vg, part.first, part.last-part.first+leaseSize)
@@ -77,20 +109,24 @@ func (r *Reader) HoldersAll(ctx context.Context, vg string, offsets map[string]i
 		if err != nil {
 			return nil, about(err, "cannot read the leases of %s", vg)
 		}
-		rows = append(rows, some...)
+		for _, row := range some {
+			if offset, wanted := offsets[row.resource]; wanted && !row.delta && row.offset == offset {
+				rows = append(rows, row)
+			}
+		}
 	}
-	if len(rows) == 0 {
-		return map[string][]model.Holder{}, nil
-	}
+	return rows, nil
+}
+
+// judged are the holders of leases, after their hosts.
+func (r *Reader) judged(ctx context.Context, vg string, rows []leaseRow) (map[string][]model.Holder, error) {
 	hosts, err := r.hosts(ctx, vg)
 	if err != nil {
 		return nil, about(err, "cannot read whether the holders of volumes of %s live", vg)
 	}
 	found := map[string][]model.Holder{}
 	for _, row := range rows {
-		if offset, wanted := offsets[row.resource]; wanted && !row.delta && row.offset == offset {
-			found[row.resource] = living(candidates(row), hosts)
-		}
+		found[row.resource] = living(candidates(row), hosts)
 	}
 	return found, nil
 }

@@ -299,6 +299,51 @@ func TestHoldersAll(t *testing.T) {
 	require.ErrorContains(t, err, "cannot read the leases of vg_san")
 }
 
+// What this host has shared and nobody else has is told by the lease alone.
+func TestSharers(t *testing.T) {
+	ctx := context.Background()
+	offsets := map[string]int64{lv1: lv1Offset, base: baseOffset}
+	const line = "sanlock direct dump /dev/mapper/vg_san-lvmlock:70254592:2097152"
+	free := row(baseOffset, base, 0, 1, 4)
+
+	f := runtest.New(t) // and no other program
+	f.ExpectLine(line).Stdout(header + row(lv1Offset, lv1, 0, 2, 4) + sh(1, 5) + free + sh(1, 5))
+	mine := []model.Holder{{HostID: 1, Mode: model.ModeSH, Gen: 5, State: model.HostLive, Self: true}}
+	holders, err := at(f, 2000).Sharers(ctx, "vg_san", offsets)
+	require.NoError(t, err)
+	assert.Equal(t, map[string][]model.Holder{lv1: mine, base: mine}, holders)
+
+	f.ExpectLine(line).Stdout(header + row(lv1Offset, lv1, 0, 2, 4) + sh(1, 5))
+	holders, err = at(f, 2000).Sharers(ctx, "vg_san", offsets)
+	require.NoError(t, err)
+	assert.Equal(t, map[string][]model.Holder{lv1: mine}, holders, "what was not found is unknown")
+
+	for name, rows := range map[string]string{
+		"another sharer":       row(lv1Offset, lv1, 0, 2, 4) + sh(1, 5) + sh(2, 5),
+		"nobody":               row(lv1Offset, lv1, 0, 2, 4),
+		"exclusive":            row(lv1Offset, lv1, 327, 1, 5),
+		"converting":           row(lv1Offset, lv1, 327, 1, 5) + sh(1, 5),
+		"owner beside sharers": row(lv1Offset, lv1, 327, 2, 5) + sh(1, 5),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := runtest.New(t)
+			hostsABC(f)
+			f.ExpectLine(line).Always().Stdout(header + rows + free + sh(1, 5))
+			r := at(f, 2000)
+			holders, err := r.Sharers(ctx, "vg_san", offsets)
+			require.NoError(t, err)
+			all, err := r.HoldersAll(ctx, "vg_san", offsets)
+			require.NoError(t, err)
+			assert.Equal(t, all, holders)
+		})
+	}
+
+	f = runtest.New(t)
+	f.ExpectLine(line).Stdout(header + "broken\n")
+	_, err = at(f, 2000).Sharers(ctx, "vg_san", offsets)
+	require.ErrorContains(t, err, "cannot read the leases of vg_san")
+}
+
 func FuzzHolders(f *testing.F) {
 	f.Add(header + row(lv1Offset, lv1, 327, 2, 5))
 	f.Add(header + row(lv1Offset, lv1, 0, 1, 5) + sh(1, 5) + sh(2, 5))

@@ -98,12 +98,7 @@ func (s *Store) commands(ctx context.Context, query string, args ...any) ([]api.
 		if err := rows.Err(); err != nil {
 			return err
 		}
-		for i := range all {
-			if all[i].Targets, err = targetNames(ctx, db, all[i].ID); err != nil {
-				return err
-			}
-		}
-		return nil
+		return nameTargets(ctx, db, all, func(c *api.Command) (int64, *[]string) { return c.ID, &c.Targets })
 	})
 	return all, err
 }
@@ -198,24 +193,43 @@ func (s *Store) Events(ctx context.Context, after int64, limit int) ([]api.Event
 		if err := rows.Err(); err != nil {
 			return err
 		}
-		for i := range all {
-			if all[i].Targets, err = targetNames(ctx, db, all[i].Command); err != nil {
-				return err
-			}
-		}
-		return nil
+		return nameTargets(ctx, db, all, func(e *api.Event) (int64, *[]string) { return e.Command, &e.Targets })
 	})
 	return all, err
 }
 
-// targetNames never returns nil: in JSON an empty list is [].
-func targetNames(ctx context.Context, q querier, id int64) ([]string, error) {
-	found, err := targets(ctx, q, id)
-	names := make([]string, 0, len(found))
-	for _, t := range found {
-		names = append(names, t.Name)
+// nameTargets fills in the names of the targets of many commands with one query; of says which
+// command a row is of, and where the names belong.
+func nameTargets[T any](ctx context.Context, q querier, all []T, of func(*T) (command int64, names *[]string)) error {
+	var ids []int64
+	wanted := map[int64][]*[]string{}
+	for i := range all {
+		id, names := of(&all[i])
+		if wanted[id] == nil {
+			ids = append(ids, id)
+		}
+		wanted[id] = append(wanted[id], names)
 	}
-	return names, err
+	list, err := json.Marshal(ids)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	rows, err := q.QueryContext(ctx, `SELECT command, name FROM command_target WHERE command IN (SELECT value FROM json_each(?)) ORDER BY command, name`, string(list))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int64
+		var name string
+		if err := rows.Scan(&id, &name); err != nil {
+			return err
+		}
+		for _, names := range wanted[id] {
+			*names = append(*names, name)
+		}
+	}
+	return rows.Err()
 }
 
 func targets(ctx context.Context, q querier, id int64) ([]model.Target, error) {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -78,9 +79,15 @@ func TestLockShowThroughAMigration(t *testing.T) {
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
 	assert.Equal(t, "lease: kvm-a(ex,live,active yes,open yes,guest vm1)", shown(t, o, "vg_san/vm1"))
 	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+		now := func() map[string]string { return map[string]string{"kvm-a": a.Mode("vm1"), "kvm-b": b.Mode("vm1")} }
+		modes := now()
 		k, err := o.Locks().Show(ctx, "vg_san/vm1")
 		require.NoError(t, err)
-		modes := map[string]string{"kvm-a": a.Mode("vm1"), "kvm-b": b.Mode("vm1")}
+		for !maps.Equal(modes, now()) { // it changed while it was asked for
+			modes = now()
+			k, err = o.Locks().Show(ctx, "vg_san/vm1")
+			require.NoError(t, err)
+		}
 		for _, h := range k.Hosts {
 			assert.Equal(t, modes[h.Host], h.Mode, "at %s", s)
 			assert.Equal(t, "yes", h.Active, "at %s", s)

@@ -69,6 +69,31 @@ func TestRowA(t *testing.T) {
 	assert.Equal(t, "un", b.Mode("vm1"))
 }
 
+// What the source lets go of is taken at once: other hints wait for more of them, here for
+// ever, and this one does not.
+func TestTheEndOfAMigrationIsSeenAtOnce(t *testing.T) {
+	c := NewWith(t, Options{Hosts: []string{"kvm-a", "kvm-b"}, After: func(_ *Daemon, pause time.Duration) <-chan time.Time {
+		if pause == 50*time.Millisecond {
+			return nil
+		}
+		return time.After(pause)
+	}})
+	a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
+	a.StartDaemon()
+	b.StartDaemon()
+	lvs(t, c, "vm1")
+	define(t, a, "vm1", 1, Disk{Path: "vm1"})
+	define(t, b, "vm1", 1, Disk{Path: "vm1"})
+	require.NoError(t, a.Virt.Start(ctx, "vm1"))
+	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+		if s == fakevirt.StepSwitched {
+			b.Engine().Kick() // what libvirt writes there
+		}
+		return nil
+	}}))
+	assert.Eventually(t, func() bool { return b.Mode("vm1") == "ex" }, patience, 10*time.Millisecond)
+}
+
 // refuse gives a migration an error at a step.
 func failAt(at fakevirt.Step, err error) func(fakevirt.Step) error {
 	return func(s fakevirt.Step) error {
