@@ -6,13 +6,13 @@ import (
 	"virtlvm/internal/api"
 )
 
-// volumeEndCommands are at the end of a volume's life.
+// volumeEndCommands are those that keep what is on a volume, or make an end of it.
 func (p *program) volumeEndCommands() []*cli.Command {
 	zeroFlags := append([]cli.Flag{
 		&cli.Int64Flag{Name: "throttle", Usage: "write at most so many `MIB` per second", DefaultText: "no limit"},
 		&cli.BoolFlag{Name: "discard", Usage: "tell the storage afterwards that the blocks are not needed"},
 	}, runFlags()...)
-	return []*cli.Command{{
+	return []*cli.Command{p.volumeSnapshotCommand(), {
 		Name: "erase", Usage: "fill a volume that nobody uses with zeros",
 		UsageText:   "virtlvm volume erase VG/LV [--throttle MIB] [--discard] [--deadline DURATION] [--on-disconnect continue|cancel] [--detach]",
 		Description: description("Real zeros, by `blkdiscard --zeroout` in steps, outside of the daemon. The volume is held by the\ncommand meanwhile. What is done is noted in its tags, so that one that was cancelled or has\nfailed goes on from there when it is asked for again, on any host; until then no guest is\nstarted from it. A guest with a managed-save image keeps its volumes.", "virtlvm volume erase vg_san/vm1 --throttle 200"),

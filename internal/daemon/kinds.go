@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"virtlvm/internal/api"
 	"virtlvm/internal/backend"
 	"virtlvm/internal/command"
@@ -45,8 +47,20 @@ func (d *Daemon) newKinds(jobs *backend.Jobs) map[string]command.Kind {
 		URI:         d.libvirtURI,
 		ZeroFirst:   func(vg string) bool { return d.config.Load().Volumes.ZeroFirst(vg) },
 		Now:         time.Now,
+		Writable:    writable,
 		Log:         d.log,
 	})
+}
+
+// writable is nil if a file that is made in a folder by this daemon, or by a job of its, is
+// there for the other, too: systemd keeps some from the daemon.
+func writable(dir string) error {
+	for _, private := range []string{"/tmp", "/var/tmp"} {
+		if dir == private || strings.HasPrefix(dir, private+"/") {
+			return fmt.Errorf("virtlvmd has a %s of its own", private)
+		}
+	}
+	return unix.Access(dir, unix.W_OK)
 }
 
 func (d *Daemon) definitions() ([]*domain.Domain, error) {

@@ -68,6 +68,7 @@ type Virt interface {
 	BlockCopy(ctx context.Context, uuid, target, device, format string, bandwidth int64) error
 	Pivot(ctx context.Context, uuid, target string) error
 	AbortBlockJob(ctx context.Context, uuid, target string) error
+	Thaw(ctx context.Context, uuid string) error
 	BlockResize(ctx context.Context, uuid, target string, size int64) error
 	AttachDisk(ctx context.Context, uuid string, disk virt.Disk, where virt.Where) error
 	DetachDisk(ctx context.Context, uuid string, disk virt.Disk, where virt.Where) error
@@ -115,23 +116,26 @@ type Deps struct {
 	// ZeroFirst reports whether volumes of a volume group are zeroed before they are removed.
 	ZeroFirst func(vg string) bool
 	Now       func() time.Time
-	Log       *slog.Logger
+	// Writable is nil if the daemon can write to a folder, or says why not; nil: to all.
+	Writable func(dir string) error
+	Log      *slog.Logger
 }
 
 // All is every kind by its name.
 func All(d Deps) map[string]command.Kind {
 	marks := newMarks()
 	return map[string]command.Kind{
-		api.KindGuestMigrate: migrate{d},
-		api.KindVolumeCopy:   volumeCopy{d},
-		api.KindVolumeMove:   volumeMove{moving{d}},
-		api.KindGuestMove:    guestMove{moving{d}},
-		api.KindVolumeErase:  volumeErase{d, false, marks},
-		api.KindVolumeDelete: volumeErase{d, true, marks},
-		api.KindVolumeCreate: volumeCreate{d},
-		api.KindVolumeResize: volumeResize{d},
-		api.KindGuestAttach:  guestAttach{d},
-		api.KindGuestDetach:  guestDetach{d},
+		api.KindGuestMigrate:   migrate{d},
+		api.KindVolumeCopy:     volumeCopy{d},
+		api.KindVolumeMove:     volumeMove{moving{d}},
+		api.KindGuestMove:      guestMove{moving{d}},
+		api.KindVolumeErase:    volumeErase{d, false, marks},
+		api.KindVolumeDelete:   volumeErase{d, true, marks},
+		api.KindVolumeCreate:   volumeCreate{d},
+		api.KindVolumeResize:   volumeResize{d},
+		api.KindGuestAttach:    guestAttach{d},
+		api.KindGuestDetach:    guestDetach{d},
+		api.KindVolumeSnapshot: volumeSnapshot{d},
 	}
 }
 

@@ -38,6 +38,10 @@ func jobOf(kind libvirt.DomainJobType, params []libvirt.TypedParam) Job {
 			n[p.Field] = int64(value) //nolint:gosec // bytes of a guest fit
 		}
 	}
+	if n[libvirt.DomainJobDataTotal] == 0 { // a backup tells of its disk alone
+		n[libvirt.DomainJobDataTotal], n[libvirt.DomainJobDataProcessed] = n[libvirt.DomainJobDiskTotal], n[libvirt.DomainJobDiskProcessed]
+		n[libvirt.DomainJobDataRemaining] = n[libvirt.DomainJobDiskRemaining]
+	}
 	return Job{
 		Active: kind == libvirt.DomainJobBounded || kind == libvirt.DomainJobUnbounded,
 		Total:  n[libvirt.DomainJobDataTotal], Done: n[libvirt.DomainJobDataProcessed], Remaining: n[libvirt.DomainJobDataRemaining],
@@ -50,6 +54,15 @@ func jobOf(kind libvirt.DomainJobType, params []libvirt.TypedParam) Job {
 func (v *Virt) AbortJob(ctx context.Context, uuid string) error {
 	return tell(ctx, v, "abort the job of the guest", uuid, func(l *libvirt.Libvirt, dom libvirt.Domain) error {
 		return l.DomainAbortJob(dom)
+	})
+}
+
+// Thaw lets the guest agent thaw the file systems of a guest; where none is frozen nothing
+// happens.
+func (v *Virt) Thaw(ctx context.Context, uuid string) error {
+	return tell(ctx, v, "thaw the file systems of the guest", uuid, func(l *libvirt.Libvirt, dom libvirt.Domain) error {
+		_, err := l.DomainFsthaw(dom, nil, 0)
+		return err
 	})
 }
 

@@ -30,6 +30,7 @@ const (
 	procBlockJobInfo  = 238
 	procJobStats      = 298
 	procBlockCopy     = 345
+	procFSThaw        = 336
 )
 
 // fakeLibvirt answers calls on a socket; what it is not told to answer succeeds with an

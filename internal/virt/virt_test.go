@@ -30,10 +30,26 @@ func TestJobStats(t *testing.T) {
 	assert.Equal(t, "libvirt-sock-ro", f.last(procJobStats).socket)
 	assert.Equal(t, xdr([16]byte{1, 2, 3}), f.last(procLookupUUID).args)
 
+	// A backup tells of its disk alone.
+	f.set(procJobStats, xdr(uint32(2), uint32(3), ullong("disk_total", 100), ullong("disk_processed", 40), ullong("disk_remaining", 60)))
+	j, err = v.JobStats(ctx, uuid)
+	require.NoError(t, err)
+	assert.Equal(t, Job{Active: true, Total: 100, Done: 40, Remaining: 60}, j)
+
 	f.set(procJobStats, xdr(uint32(0), uint32(0)))
 	j, err = v.JobStats(ctx, uuid)
 	require.NoError(t, err)
 	assert.Equal(t, Job{}, j)
+}
+
+func TestThaw(t *testing.T) {
+	f := newFake(t, both...)
+	v := New(Options{Dir: f.dir})
+	f.set(procFSThaw, xdr(uint32(2)))
+	require.NoError(t, v.Thaw(ctx, uuid))
+	assert.Equal(t, "libvirt-sock", f.last(procFSThaw).socket)
+	f.set(procFSThaw, libvirtError{74, "QEMU guest agent is not connected"})
+	require.ErrorContains(t, v.Thaw(ctx, uuid), "cannot thaw the file systems of the guest: QEMU guest agent is not connected")
 }
 
 func TestBlockJob(t *testing.T) {

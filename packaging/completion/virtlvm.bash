@@ -74,6 +74,8 @@ _virtlvm() {
 		'volume/copy --format' | 'volume/copy --to-format' | 'volume/copy --bandwidth' | 'volume/copy --deadline' | 'volume/copy --on-disconnect') value=$word ;;
 		'volume move') path='volume/move' ;;
 		'volume/move --to-vg' | 'volume/move --to-host' | 'volume/move --to-pool' | 'volume/move --name' | 'volume/move --format' | 'volume/move --from-format' | 'volume/move --bandwidth' | 'volume/move --deadline' | 'volume/move --on-disconnect') value=$word ;;
+		'volume snapshot') path='volume/snapshot' ;;
+		'volume/snapshot --to' | 'volume/snapshot --format' | 'volume/snapshot --to-format' | 'volume/snapshot --bandwidth' | 'volume/snapshot --deadline' | 'volume/snapshot --on-disconnect') value=$word ;;
 		'volume erase') path='volume/erase' ;;
 		'volume/erase --throttle' | 'volume/erase --deadline' | 'volume/erase --on-disconnect') value=$word ;;
 		'volume delete') path='volume/delete' ;;
@@ -137,6 +139,7 @@ _virtlvm() {
 		volume/resize) candidates+=' --size --shrink --format --deadline --on-disconnect --detach' ;;
 		volume/copy) candidates+=' --format --to-format --overwrite --shared --bandwidth --deadline --on-disconnect --detach' ;;
 		volume/move) candidates+=' --to-vg --to-host --to-pool --name --format --from-format --bandwidth --plan --deadline --on-disconnect --detach' ;;
+		volume/snapshot) candidates+=' --to --format --to-format --bandwidth --deadline --on-disconnect --detach' ;;
 		volume/erase) candidates+=' --throttle --discard --deadline --on-disconnect --detach' ;;
 		volume/delete) candidates+=' --zero --throttle --discard --deadline --on-disconnect --detach' ;;
 		locks) candidates+=' --cluster --stale' ;;
@@ -168,9 +171,10 @@ _virtlvm() {
 		'volume/create 0') kind='volume' ;;
 		'volume/resize 0') kind='volume' ;;
 		'volume/move 0') kind='volume' ;;
+		'volume/snapshot 0') kind='volume' ;;
 		'volume/erase 0') kind='volume' ;;
 		'volume/delete 0') kind='volume' ;;
-		'volume 0') candidates='list show create resize copy move erase delete' ;;
+		'volume 0') candidates='list show create resize copy move snapshot erase delete' ;;
 		'locks 0') kind='group' ;;
 		'lock/show 0') kind='volume' ;;
 		'lock/transfer 0') kind='volume' ;;

@@ -50,6 +50,10 @@ type rig struct {
 	copies int
 	// deaf: libvirt answers no call of the daemon on host a.
 	deaf bool
+	// duringBackup is called while libvirt makes a backup; ctx ends where it is aborted.
+	duringBackup func(ctx context.Context) error
+	// thawed counts the guests that the daemon has thawed.
+	thawed int
 	// clings: no running guest lets go of a disk.
 	clings bool
 	// zeroFirst is the volume group with zero_on_delete.
@@ -226,6 +230,10 @@ func (v virtOf) Pivot(ctx context.Context, uuid, target string) error {
 
 func (v virtOf) AbortBlockJob(ctx context.Context, uuid, target string) error {
 	return v.call(uuid, func(name string) error { return v.h.Virt.AbortCopy(ctx, name, target) })
+}
+
+func (v virtOf) Thaw(_ context.Context, uuid string) error {
+	return v.call(uuid, func(string) error { v.r.thawed++; return nil })
 }
 
 func (v virtOf) BlockResize(ctx context.Context, uuid, target string, size int64) error {

@@ -633,7 +633,7 @@ func (s *sim) breakSomething() {
 		choice{when(len(s.cut) > 0, 60), s.mend},
 		choice{when(s.o.tools, 15), s.tool},
 		choice{when(s.o.claims && dead, 80), func() { s.declareFenced(s.other(h), h) }},
-		choice{when(s.o.claims && s.busy() < 3, 6), func() { s.unequal(h) }},
+		choice{when(s.o.claims && len(s.hosts) > 2 && s.busy() < 3, 6), func() { s.unequal(h) }},
 	)
 }
 
@@ -651,9 +651,15 @@ func (s *sim) declareFenced(on, dead *Host) {
 }
 
 // unequal takes a member out of one host's configuration, mostly the one where the guest
-// runs, and starts the guest there; or it puts all back.
+// runs, and starts the guest there; or it puts all back. Hosts that agree on a list without
+// another cannot know of it: that is for an operator to see to.
 func (s *sim) unequal(h *Host) {
-	members, without := slices.Clone(s.hosts), len(h.claims()["vg_old"]) == len(s.hosts)
+	members, without := slices.Clone(s.hosts), true
+	for _, name := range s.hosts {
+		if len(s.Hosts[name].claims()["vg_old"]) < len(s.hosts) {
+			h, without = s.Hosts[name], false
+		}
+	}
 	if without {
 		out := s.place(s.all[3])
 		members = slices.DeleteFunc(members, func(name string) bool { return name == out.Name })

@@ -124,14 +124,32 @@ func (c *call) qemuError(err error) int {
 	return 1
 }
 
-// qemuCreate is `qemu-img create -f qcow2 [-b BACKING -F FORMAT] FILE SIZE`, which opens all
+// makeFile makes a file that an image goes to, where there is none; devices are never made.
+func (c *call) makeFile(name string, size int64) error {
+	if strings.HasPrefix(name, "/dev/") {
+		return nil
+	}
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(size), f.Close())
+}
+
+// qemuCreate is `qemu-img create -f FORMAT [-b BACKING -F FORMAT] FILE SIZE`, which opens all
 // that is below.
 func (c *call) qemuCreate(args []string) int {
 	o, err := parse(args, "quiet/q f/f= o/o= b/b= F/F=")
-	if err != nil || len(o.rest) != 2 || o.last("f") != "qcow2" {
+	if err != nil || len(o.rest) != 2 {
 		return c.qemuError(errors.New("Expecting image file name")) //nolint:staticcheck // QEMU's words
 	}
 	size, _ := strconv.ParseInt(o.rest[1], 10, 64)
+	if err := c.makeFile(o.rest[0], size); err != nil {
+		return c.qemuError(err)
+	}
+	if o.last("f") != "qcow2" {
+		return exitOK
+	}
 	im, err := c.openImage(o.rest[0], "raw", false, true)
 	if err != nil {
 		return c.qemuError(err)
@@ -169,10 +187,10 @@ func (c *call) qemuResize(args []string) int {
 	return exitOK
 }
 
-// qemuConvert is `qemu-img convert -n`.
+// qemuConvert is `qemu-img convert`; without -n it makes the file first.
 func (c *call) qemuConvert(args []string) int {
 	o, err := parse(args, "progress/p nocreate/n t/t= T/T= f/f= O/O= r/r= m/m= outoforder/W")
-	if err != nil || len(o.rest) != 2 || !o.has("nocreate") {
+	if err != nil || len(o.rest) != 2 || !o.has("nocreate") && strings.HasPrefix(o.rest[1], "/dev/") {
 		return c.qemuError(errors.New("Must specify image file name")) //nolint:staticcheck // QEMU's words
 	}
 	src, err := c.openImage(o.rest[0], o.last("f"), false, false)
@@ -180,6 +198,16 @@ func (c *call) qemuConvert(args []string) int {
 		return c.qemuError(err)
 	}
 	defer src.done()
+	if !o.has("nocreate") {
+		if err := c.makeFile(o.rest[1], src.size); err != nil {
+			return c.qemuError(err)
+		}
+		if o.last("O") == "qcow2" {
+			if err := os.WriteFile(o.rest[1], Qcow2Image(src.size, "", ""), 0o644); err != nil {
+				return c.qemuError(err)
+			}
+		}
+	}
 	dst, err := c.openImage(o.rest[1], o.last("O"), false, true)
 	if err != nil {
 		return c.qemuError(err)
@@ -265,5 +293,19 @@ func (c *call) qemuMeasure(args []string) int {
 	if err := enc.Encode(map[string]int64{"required": full - size, "fully-allocated": full}); err != nil {
 		return c.broken(err)
 	}
+	return exitOK
+}
+
+// qemuCheck is `qemu-img check -f qcow2`, which here looks at the header alone.
+func (c *call) qemuCheck(args []string) int {
+	o, err := parse(args, "quiet/q f/f=")
+	if err != nil || len(o.rest) != 1 {
+		return c.qemuError(errors.New("Expecting one image file name")) //nolint:staticcheck // QEMU's words
+	}
+	im, err := c.openImage(o.rest[0], o.last("f"), false, false)
+	if err != nil {
+		return c.qemuError(err)
+	}
+	im.done()
 	return exitOK
 }

@@ -42,13 +42,15 @@ func (c *call) qemuImg() int {
 			return c.qemuConvert(c.args[1:])
 		case "compare":
 			return c.qemuCompare(c.args[1:])
+		case "check":
+			return c.qemuCheck(c.args[1:])
 		case "measure":
 			return c.qemuMeasure(c.args[1:])
 		case "resize":
 			return c.qemuResize(c.args[1:])
 		}
 	}
-	fmt.Fprintln(&c.err, "qemu-img: only info, create, convert, compare, measure and resize are simulated")
+	fmt.Fprintln(&c.err, "qemu-img: only info, create, convert, compare, check, measure and resize are simulated")
 	return 1
 }
 

@@ -3,6 +3,7 @@
 package scenario
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +14,7 @@ import (
 // TestVolumes is the life of a volume.
 func TestVolumes(t *testing.T) {
 	defer withoutSecond(t)
-	run(t, append(volumeLife(), volumeMoves()...)...)
+	run(t, slices.Concat(volumeLife(), volumeMoves(), volumeEnds())...)
 }
 
 // qcow2Chain: the disk of the guest is exclusive, what lies below it is shared, and all of
