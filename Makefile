@@ -65,7 +65,7 @@ test: setup
 SCHEDULES ?= 1000
 .PHONY: sim
 sim: setup
-	$(GO) test -count=1 -timeout 15m -run '^TestSim$$' -v ./test/cluster -rapid.checks=$(SCHEDULES) $(SIMFLAGS)
+	$(GO) test -count=1 -timeout 25m -run '^TestSim(Claims)?$$' -v ./test/cluster -rapid.checks=$(SCHEDULES) $(SIMFLAGS)
 
 # Takes some 20 minutes: each rule of the engine that is taken away is a build of its own.
 .PHONY: mutants

@@ -187,7 +187,7 @@ func (m *Manager) claimsHere(vg string, lvs []string) ([]api.Claim, error) {
 // where they do not answer. Any other silence is an error.
 func (m *Manager) askMembers(ctx context.Context, vg string, lvs []string) (map[string][]api.Claim, error) {
 	members := m.Settings().Claims[vg]
-	if !slices.Contains(members, m.Host) {
+	if !slices.Contains(members, m.Host) || len(members) < 2 {
 		return nil, api.NewError(api.KindLocking, fmt.Sprintf("this host (%s) is not among the members of %s in virtlvm.toml (%s)", m.Host, vg, strings.Join(members, ", ")))
 	}
 	q := api.ClaimsQuery{VG: vg, Members: members, BootID: m.BootID, LVs: lvs}

@@ -36,6 +36,50 @@ func TestShowAsksTheHoldersAlone(t *testing.T) {
 	assert.Equal(t, api.KindNotFound, api.KindOf(err))
 }
 
+// In a VG without lvmlockd the members are asked, and all must have answered.
+func TestClaimsAreKnownFromTheMembers(t *testing.T) {
+	claiming := func() *world {
+		w := newWorld(1, 3)
+		w.members, w.leaseOK = []string{"kvm-a", "kvm-b", "kvm-c"}, false
+		return w
+	}
+	answer := func(id int, mode model.LockMode) api.LocksAnswer {
+		return api.LocksAnswer{HostID: id, Started: true, Volumes: []api.LocalLock{{UUID: "lv0", Mode: string(mode), Active: true, Guests: []string{"vm1"}, Use: api.UseGuest}}}
+	}
+	show := func(w *world) api.Lock {
+		k, err := w.locks(t).Show(t.Context(), "vg/lv0")
+		require.NoError(t, err)
+		return k
+	}
+	w := claiming()
+	w.said["kvm-b"] = answer(2, ex)
+	k := show(w)
+	assert.Equal(t, "peers kvm-b(ex,yes)", brief(k))
+	assert.Equal(t, []string{"vm1"}, k.Hosts[0].Guests)
+	assert.Empty(t, k.Problem)
+
+	assert.Equal(t, "peers", brief(show(claiming())), "nobody claims it")
+
+	w = claiming()
+	w.said["kvm-b"] = answer(2, ex)
+	delete(w.said, "kvm-c")
+	k = show(w)
+	assert.Equal(t, "unknown kvm-b(ex,yes)", brief(k))
+	assert.Equal(t, []string{"kvm-c"}, k.Silent)
+	assert.Equal(t, "not every member of vg has answered", k.Problem)
+
+	h := w.hosts[3]
+	h.State = model.HostDead // declared fenced
+	w.hosts[3] = h
+	assert.Equal(t, "peers kvm-b(ex,yes)", brief(show(w)))
+
+	w = claiming()
+	w.said["kvm-a"], w.said["kvm-b"] = answer(1, ex), answer(2, ex)
+	k = show(w)
+	assert.Equal(t, api.KnownUnknown, k.Known)
+	assert.Contains(t, k.Problem, "ALARM: kvm-a and kvm-b all claim it exclusively")
+}
+
 func TestContradictions(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*world)

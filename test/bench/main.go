@@ -116,7 +116,7 @@ func measure(ctx context.Context, p plan, keep bool, out io.Writer) (err error) 
 	b := &bench{stage: st, plan: p, report: report{out: out}}
 	b.note("%s", st.machine())
 	for _, part := range []func(context.Context) error{
-		b.sizesOfPrograms, b.startup, b.syncs, b.unmanagedGuests, b.managedGuests, b.lives, b.migrations, b.memory, b.appends, b.commandAppends, b.largeJournal, b.openCommands, b.lockQueries, b.moveTiers,
+		b.sizesOfPrograms, b.startup, b.syncs, b.unmanagedGuests, b.managedGuests, b.lives, b.migrations, b.memory, b.createVolumes, b.appends, b.commandAppends, b.largeJournal, b.openCommands, b.lockQueries, b.moveTiers,
 	} {
 		if err := part(ctx); err != nil {
 			return err

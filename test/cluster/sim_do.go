@@ -633,7 +633,7 @@ func (s *sim) breakSomething() {
 		choice{when(len(s.cut) > 0, 60), s.mend},
 		choice{when(s.o.tools, 15), s.tool},
 		choice{when(s.o.claims && dead, 80), func() { s.declareFenced(s.other(h), h) }},
-		choice{when(s.o.claims && s.busy() < 3, 6), func() { s.unequal(h) }},
+		choice{when(s.o.claims && len(s.hosts) > 2 && s.busy() < 3, 6), func() { s.unequal(h) }},
 	)
 }
 
@@ -651,12 +651,21 @@ func (s *sim) declareFenced(on, dead *Host) {
 }
 
 // unequal takes a member out of one host's configuration, mostly the one where the guest
-// runs, and starts the guest there; or it puts all back.
+// runs, and starts the guest there; or it puts all back. Hosts that agree on a list without
+// another cannot know of it: that is for an operator to see to.
 func (s *sim) unequal(h *Host) {
-	members, without := slices.Clone(s.hosts), len(h.claims()["vg_old"]) == len(s.hosts)
+	members, without := slices.Clone(s.hosts), true
+	for _, name := range s.hosts {
+		if len(s.Hosts[name].claims()["vg_old"]) < len(s.hosts) {
+			h, without = s.Hosts[name], false
+		}
+	}
 	if without {
 		out := s.place(s.all[3])
 		members = slices.DeleteFunc(members, func(name string) bool { return name == out.Name })
+	}
+	if len(members) == 1 {
+		members = slices.Clone(s.hosts) // who lists itself alone asks nobody, and nobody could know
 	}
 	h.setMembers("vg_old", members...)
 	s.say("members of vg_old on %s: %v", h.Name, members)
@@ -730,6 +739,11 @@ func (s *sim) quiet(h *Host) bool {
 func (s *sim) boot(h *Host) {
 	s.say("%s boots", h.Name)
 	h.PowerOn()
+	for key := range s.hand {
+		if strings.HasPrefix(key, h.Name+" ") {
+			delete(s.hand, key) // nothing of it is left, and nothing may come again
+		}
+	}
 	s.mu.Lock()
 	s.dirty = true
 	s.mu.Unlock()

@@ -122,6 +122,7 @@ func TestSimClaims(t *testing.T) {
 	if raceOn {
 		t.Skip("as TestSim")
 	}
+	t.Parallel()
 	s := schedule{claims: true, tally: &tally{n: map[string]int{}}}
 	rapid.Check(t, func(rt *rapid.T) {
 		s := s
