@@ -664,6 +664,9 @@ func (s *sim) unequal(h *Host) {
 		out := s.place(s.all[3])
 		members = slices.DeleteFunc(members, func(name string) bool { return name == out.Name })
 	}
+	if len(members) == 1 {
+		members = slices.Clone(s.hosts) // who lists itself alone asks nobody, and nobody could know
+	}
 	h.setMembers("vg_old", members...)
 	s.say("members of vg_old on %s: %v", h.Name, members)
 	if without && !s.down(h) {
@@ -736,6 +739,11 @@ func (s *sim) quiet(h *Host) bool {
 func (s *sim) boot(h *Host) {
 	s.say("%s boots", h.Name)
 	h.PowerOn()
+	for key := range s.hand {
+		if strings.HasPrefix(key, h.Name+" ") {
+			delete(s.hand, key) // nothing of it is left, and nothing may come again
+		}
+	}
 	s.mu.Lock()
 	s.dirty = true
 	s.mu.Unlock()
