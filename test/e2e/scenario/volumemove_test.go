@@ -20,7 +20,9 @@ import (
 func volumeMoves() []scenario {
 	return []scenario{
 		{"move_running", moveRunning, true},
-		{"move_daemon_killed", moveDaemonKilled, true},
+		{"move_link_down", func(e *env) { moveDisturbed(e, e.linkDown) }, true},
+		{"move_daemon_killed", func(e *env) { moveDisturbed(e, e.daemonDies) }, true},
+		{"move_daemon_restarted", func(e *env) { moveDisturbed(e, e.daemonRestarted) }, true},
 		{"move_cancelled", moveCancelled, true},
 		{"move_off", moveOff, true},
 	}
@@ -127,11 +129,12 @@ func moveRunning(e *env) {
 	e.movedAway(guest, from, to)
 }
 
-// moveDaemonKilled: QEMU goes on copying without a daemon; the next one pivots.
-func moveDaemonKilled(e *env) {
+// moveDisturbed: QEMU goes on copying without a daemon, and the next one pivots; without a
+// link kvm-b hears of it later.
+func moveDisturbed(e *env, what disturbance) {
 	defer e.restored(e.one)
 	guest, from, to, _, under := e.moving()
-	under(e.daemonDies)
+	under(what)
 	e.movedAway(guest, from, to)
 }
 
