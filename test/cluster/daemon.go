@@ -121,7 +121,7 @@ func (d *Daemon) deps() activation.Deps {
 		Journal: journal{d.openJournal(), d},
 		Peers:   peers{d}, OtherHosts: func(context.Context) []string { return h.others() },
 		LVM:    lvm.New(looks, h.LVM.SysDir()),
-		Leases: lease.New(looks, "/dev", h.uptime),
+		Leases: leases{lease.New(looks, "/dev", h.uptime), d},
 		Guests: observer{guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc")), d},
 		Disks: &domain.Walker{
 			Resolver:  &domain.Resolver{Root: h.dir, PoolDirs: []string{"/etc/libvirt/storage"}},
