@@ -58,7 +58,7 @@ setup:
 .PHONY: test
 test: setup
 	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 10m ./...
-	$(GO) test -timeout 10m -run '^Test(BothAtOnce|CrashAtEveryLine|Sim|GuestMigrateCrashes|VolumeCopy(Crashes|Fails|Cancelled)|VolumeMove(Crashes|Cancelled))$$' ./test/cluster -rapid.seed=1
+	$(GO) test -timeout 10m -run '^Test(BothAtOnce|CrashAtEveryLine|Sim(Claims)?|GuestMigrateCrashes|VolumeCopy(Crashes|Fails|Cancelled)|VolumeMove(Crashes|Cancelled))$$' ./test/cluster -rapid.seed=1
 
 # The two parts run side by side. Where one fails it says how to run that schedule again:
 # make sim SIMFLAGS=-rapid.seed=N, or -rapid.failfile=FILE.
