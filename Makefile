@@ -1,7 +1,7 @@
 # make build      hook, daemon and CLI into build/
 # make demo       two simulated hosts: see a guest's volumes change hands (needs no root)
 # make test       everything that needs neither root nor virtual machines
-# make sim        2,000 random schedules of simulated hosts; make mutants: that it can fail
+# make sim        3,000 random schedules of simulated hosts; make mutants: that it can fail
 # make check      formatting, linters, scripts, known vulnerabilities, modules, man pages
 # make bench      what virtlvm costs, beside a bash hook
 # make e2e        two real hosts in QEMU (as root): install, start, migrate, upgrade, reboot;
