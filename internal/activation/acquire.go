@@ -56,22 +56,30 @@ func (m *Manager) acquire(ctx context.Context, t taker, vg string, needs []model
 	if err := before.usable(vg); err != nil {
 		return nil, err
 	}
-	if err := m.strangers(ctx, needs, before); err != nil {
-		return nil, err
-	}
-	if err := m.refuseCutOff(ctx, needs, before); err != nil {
-		return nil, err
-	}
-	all, change, err := m.claim(t, vg, needs, before)
+	all, change, err := m.admit(ctx, t, vg, needs, before)
 	if err != nil {
 		return nil, err
 	}
-	change.Steps = causeOf(ctx).takeSteps()
 	if err := m.applyClaim(ctx, all, change, before); err != nil {
 		m.undo(ctx, vg, all)
 		return nil, err
 	}
 	return all, nil
+}
+
+// admit puts holds for the needs into memory where nothing on this host speaks against them;
+// change is what the journal must have before anything is activated for them.
+func (m *Manager) admit(ctx context.Context, t taker, vg string, needs []model.Need, before local) (all []taken, change store.HoldChange, err error) {
+	if err := m.strangers(ctx, needs, before); err != nil {
+		return nil, change, err
+	}
+	if err := m.refuseCutOff(ctx, needs, before); err != nil {
+		return nil, change, err
+	}
+	if all, change, err = m.claim(t, vg, needs, before); err == nil {
+		change.Steps = causeOf(ctx).takeSteps()
+	}
+	return all, change, err
 }
 
 // claim checks the needs against the holds of other guests on this host (rule 1: a volume

@@ -51,17 +51,10 @@ func (m *Manager) publish(ctx context.Context, t taker, vg string, needs []model
 	if err != nil {
 		return nil, err
 	}
-	if err := m.strangers(ctx, needs, before); err != nil {
-		return nil, err
-	}
-	if err := m.refuseCutOff(ctx, needs, before); err != nil {
-		return nil, err
-	}
-	all, change, err := m.claim(t, vg, needs, before)
+	all, change, err := m.admit(ctx, t, vg, needs, before)
 	if err != nil {
 		return nil, err
 	}
-	change.Steps = causeOf(ctx).takeSteps()
 	if err := m.Journal.ChangeHolds(ctx, change); err != nil {
 		m.undo(ctx, vg, all)
 		return nil, err

@@ -52,10 +52,10 @@ func (m *Manager) ensureLocked(ctx context.Context, vg string) {
 		return
 	}
 	jobs := m.jobs(vg, now)
-	todo := map[model.LockMode][]job{}
+	due := map[model.LockMode][]job{}
 	for _, j := range jobs {
 		if !j.done() && j.due() {
-			todo[j.want] = append(todo[j.want], j)
+			due[j.want] = append(due[j.want], j)
 		}
 	}
 	if err := now.usable(vg); err != nil {
@@ -68,9 +68,9 @@ func (m *Manager) ensureLocked(ctx context.Context, vg string) {
 	m.settle(ctx, jobs)
 	// The newest look is enough: nobody else changes the VG from here meanwhile. nil: what
 	// there is now is not known.
-	last := m.ensureOff(ctx, todo[model.ModeOff], &now)
-	last = m.ensureOn(ctx, model.ModeEX, todo[model.ModeEX], last)
-	last = m.ensureOn(ctx, model.ModeSH, todo[model.ModeSH], last)
+	last := m.ensureOff(ctx, due[model.ModeOff], &now)
+	last = m.ensureOn(ctx, model.ModeEX, due[model.ModeEX], last)
+	last = m.ensureOn(ctx, model.ModeSH, due[model.ModeSH], last)
 	if last == nil {
 		if now, err = m.look(ctx); err != nil {
 			m.reportVG(vg, err)

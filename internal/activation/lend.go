@@ -244,7 +244,7 @@ func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold) error
 	if err := now.usable(vg); err != nil {
 		return err
 	}
-	var todo []model.Volume
+	var convert []model.Volume
 	for _, h := range lent {
 		if !m.stillHolds(h) {
 			return api.NewError(api.KindInUse, fmt.Sprintf("%s is not there to be lent any more: guest %s has ended on %s", h.Name, show(h.Guest), m.Host))
@@ -252,18 +252,18 @@ func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold) error
 		_, lv, _ := strings.Cut(h.Name, "/")
 		v := model.Volume{ID: h.Volume, VG: vg, LV: lv, LockLV: h.LockLV}
 		if !now.ofVolume(v).Is(model.ModeSH) {
-			todo = append(todo, v)
+			convert = append(convert, v)
 		}
 	}
-	if len(todo) == 0 {
+	if len(convert) == 0 {
 		return nil
 	}
-	sort.Slice(todo, func(i, j int) bool { return todo[i].LV < todo[j].LV })
-	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(todo)...), todo, store.HoldChange{}, journalled)
+	sort.Slice(convert, func(i, j int) bool { return convert[i].LV < convert[j].LV })
+	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, store.HoldChange{}, journalled)
 	if err != nil {
 		return err
 	}
-	return m.verify(ctx, e, model.ModeSH, todo)
+	return m.verify(ctx, e, model.ModeSH, convert)
 }
 
 // reclaim wants a guest's lent volumes exclusively again.

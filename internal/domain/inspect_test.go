@@ -173,7 +173,7 @@ func (execRunner) Run(ctx context.Context, cmd run.Cmd) (run.Result, error) {
 func TestInspectRealImages(t *testing.T) {
 	for _, tool := range []string{"prlimit", "qemu-img"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip(err)
+			t.Skip("the real tools are not on this machine: ", err)
 		}
 	}
 	dir := t.TempDir()

@@ -54,7 +54,7 @@ func TestCopySteps(t *testing.T) {
 // and print its progress as it is read.
 func TestCopyWithRealQemuImg(t *testing.T) {
 	if _, err := exec.LookPath("qemu-img"); err != nil {
-		t.Skip(err)
+		t.Skip("the real qemu-img is not on this machine: ", err)
 	}
 	for _, tt := range []struct {
 		from, to string

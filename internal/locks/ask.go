@@ -59,17 +59,17 @@ func (r *round) self(ctx context.Context) said {
 
 // ask asks other hosts that have not been asked yet, all at once.
 func (r *round) ask(ctx context.Context, names []string) {
-	var todo []string
+	var unasked []string
 	for _, name := range names {
-		if _, done := r.said[name]; !done && name != "" && name != r.l.Host && !slices.Contains(todo, name) {
-			todo = append(todo, name)
+		if _, done := r.said[name]; !done && name != "" && name != r.l.Host && !slices.Contains(unasked, name) {
+			unasked = append(unasked, name)
 		}
 	}
-	if len(todo) == 0 {
+	if len(unasked) == 0 {
 		return
 	}
 	r.readHosts(ctx)
-	answers := r.l.askEach(ctx, r.vg, todo)
+	answers := r.l.askEach(ctx, r.vg, unasked)
 	for name, s := range answers {
 		if s.err == nil {
 			s.err = r.impostor(name, s.HostID)
