@@ -125,7 +125,10 @@ func TestLeftBehindProcessDoesNotHoldUp(t *testing.T) {
 }
 
 func TestCommandHasNoTerminal(t *testing.T) {
-	c := dial(t, shell(`echo virtlvm-relay 1.0; if (: </dev/tty) 2>/dev/null; then echo terminal; else echo none; fi`))
+	// It speaks only when asked: what comes with the greeting is refused.
+	c := dial(t, shell(`echo virtlvm-relay 1.0; read x; if (: </dev/tty) 2>/dev/null; then echo terminal; else echo none; fi`))
+	_, err := io.WriteString(c, "go\n")
+	require.NoError(t, err)
 	answer, err := io.ReadAll(c)
 	require.NoError(t, err)
 	assert.Equal(t, "none\n", string(answer))
