@@ -59,11 +59,14 @@ func (d *door) operator(path, body string) (int, string) {
 	d.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://virtlvm"+path, strings.NewReader(body))
 	require.NoError(d.t, err)
-	return d.answer(d.rw.Do(req))
+	resp, err := d.rw.Do(req)
+	require.NoError(d.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	return d.answer(resp)
 }
 
-// peer posts as another host.
-func (d *door) peer(host, path string, body any) (int, string) {
+// peer posts as kvm-b.
+func (d *door) peer(path string, body any) (int, string) {
 	d.t.Helper()
 	conn, err := net.Dial("unix", d.peers)
 	require.NoError(d.t, err)
@@ -71,16 +74,17 @@ func (d *door) peer(host, path string, body any) (int, string) {
 	require.NoError(d.t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	doc, err := json.Marshal(body)
 	require.NoError(d.t, err)
-	_, err = fmt.Fprintf(conn, "PEER %s\nPOST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", host, path, len(doc), doc)
+	_, err = fmt.Fprintf(conn, "PEER kvm-b\nPOST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path, len(doc), doc)
 	require.NoError(d.t, err)
-	return d.answer(http.ReadResponse(bufio.NewReader(conn), nil))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(d.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	return d.answer(resp)
 }
 
 // answer is the status, and the message of an error.
-func (d *door) answer(resp *http.Response, err error) (int, string) {
+func (d *door) answer(resp *http.Response) (int, string) {
 	d.t.Helper()
-	require.NoError(d.t, err)
-	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(d.t, err)
 	var e api.Error
@@ -134,7 +138,7 @@ func TestIllegalTransitionsOverTheAPI(t *testing.T) {
 	here := m.ask(t, api.KindVolumeCopy, copyArgs)
 	q := api.PeerCommand{Sequence: 5, Kind: api.KindVolumeErase, Args: json.RawMessage(`{"volume":"vg_two/old"}`), Cause: "operator uid 0", Timeout: 3600}
 	r.volume("vg_two", "old", rigSize)
-	status, message := d.peer("kvm-b", api.RoutePeerCommand, q)
+	status, message := d.peer(api.RoutePeerCommand, q)
 	require.Equal(t, http.StatusOK, status, message)
 	there, _, err := r.a.Store().EntryOf(ctx, "kvm-b", 5)
 	require.NoError(t, err)
@@ -146,7 +150,7 @@ func TestIllegalTransitionsOverTheAPI(t *testing.T) {
 	}
 	ack := func(found string) func() (int, string) {
 		return func() (int, string) {
-			return d.peer("kvm-b", api.RoutePeerCommandAck, api.PeerAck{Sequence: 5, Found: found, Why: "I say so"})
+			return d.peer(api.RoutePeerCommandAck, api.PeerAck{Sequence: 5, Found: found, Why: "I say so"})
 		}
 	}
 
@@ -167,11 +171,11 @@ func TestIllegalTransitionsOverTheAPI(t *testing.T) {
 	other.Args = json.RawMessage(`{"volume":"vg_san/vm1"}`)
 	taken := fmt.Sprintf("command %d of this journal has the same origin and sequence, and is another one (volume.erase)", there.ID)
 	for _, route := range []string{api.RoutePeerCommand, api.RoutePeerCommandAsk} {
-		d.refused(http.StatusBadRequest, taken, func() (int, string) { return d.peer("kvm-b", route, other) })
+		d.refused(http.StatusBadRequest, taken, func() (int, string) { return d.peer(route, other) })
 	}
 	other = q
 	other.Sequence, other.Kind = 6, "rm"
-	d.refused(http.StatusBadRequest, `virtlvmd on kvm-a does not know commands of kind "rm"`, func() (int, string) { return d.peer("kvm-b", api.RoutePeerCommand, other) })
+	d.refused(http.StatusBadRequest, `virtlvmd on kvm-a does not know commands of kind "rm"`, func() (int, string) { return d.peer(api.RoutePeerCommand, other) })
 
 	// Both have ended.
 	open()
@@ -186,7 +190,7 @@ func TestIllegalTransitionsOverTheAPI(t *testing.T) {
 	// A wish to cancel that comes with the question is too late, and no error.
 	late := q
 	late.Cancelled = "operator uid 0"
-	d.refused(http.StatusOK, "", func() (int, string) { return d.peer("kvm-b", api.RoutePeerCommandAsk, late) })
+	d.refused(http.StatusOK, "", func() (int, string) { return d.peer(api.RoutePeerCommandAsk, late) })
 
 	// The answer, again and again, with another outcome: the first one stays.
 	status, message = ack("failed")()
@@ -199,7 +203,7 @@ func TestIllegalTransitionsOverTheAPI(t *testing.T) {
 		d.refused(http.StatusOK, "", ack(found))
 	}
 	d.refused(http.StatusOK, "", func() (int, string) { // a row that is gone
-		return d.peer("kvm-b", api.RoutePeerCommandAck, api.PeerAck{Sequence: 77, Found: "completed"})
+		return d.peer(api.RoutePeerCommandAck, api.PeerAck{Sequence: 77, Found: "completed"})
 	})
 	assert.Equal(t, pattern(), r.content("vg_two/copy")[:rigSize])
 }
