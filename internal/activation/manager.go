@@ -170,7 +170,8 @@ type Manager struct {
 	nextLook  time.Time               // when everything is looked at next; zero: now
 	known     []lvm.VG                // from the last full look
 	lockTypes map[string]string       // of VGs, as LVM last said
-	boots     map[string]string       // boot id of other members when last heard of, by host
+	boots     map[string]string       // boot id of other members as they were last reached, by host
+	claiming  map[holdKey]bool        // see claimAlone
 	fenced    map[string]model.Fenced // declared off, by host
 	handmade  *handmade               // what others do to our volumes
 	goingDown bool                    // the host is; libvirt has ended and calls nobody any more
@@ -211,6 +212,7 @@ func New(d Deps) *Manager {
 		handmade:  newHandmade(),
 		lockTypes: map[string]string{},
 		boots:     map[string]string{},
+		claiming:  map[holdKey]bool{},
 		fenced:    map[string]model.Fenced{},
 	}
 	m.Leases = claimLeases{d.Leases, m}

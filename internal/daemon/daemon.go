@@ -151,7 +151,7 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
-		Handoff: d.engine, Locks: d.locks, Peers: d.listPeers, PeerAllowed: d.peerAllowed, PeerConns: d.peerConns,
+		BootID: d.parts.bootID, Handoff: d.engine, Locks: d.locks, Peers: d.listPeers, PeerAllowed: d.peerAllowed, PeerConns: d.peerConns,
 		Checker: d.newChecker(false),
 	})
 	for l, name := range listeners {

@@ -64,7 +64,7 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Runner: runner,
 		Log:    d.log,
 		Host:   d.host,
-		Peers:  caller{d.peers, d.counters},
+		Peers:  caller{d},
 
 		OtherHosts: d.otherHosts,
 		BootID:     boot,
@@ -78,7 +78,7 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		FenceStatus: d.fenceStatus,
 	})
 	d.locks = locks.New(locks.Options{
-		Engine: engine, Leases: engine.Leases, Peers: caller{d.peers, d.counters}, Hints: d.store, Attr: volumes.Attr,
+		Engine: engine, Leases: engine.Leases, Peers: caller{d}, Hints: d.store, Attr: volumes.Attr,
 		Log: d.log, Host: d.host, Version: version.Version, Now: time.Now, Monotonic: monotonic,
 	})
 	return engine, nil

@@ -39,7 +39,7 @@ func (d *Daemon) newKinds(jobs *backend.Jobs) map[string]command.Kind {
 		Definitions: d.definitions,
 		Resolver:    &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},
 		Images:      kinds.QemuImg{Inspector: &domain.Inspector{Runner: runner}, Runner: runner},
-		Peers:       caller{d.peers, d.counters},
+		Peers:       caller{d},
 		Locks:       d.locks,
 		Host:        d.host,
 		URI:         d.libvirtURI,
