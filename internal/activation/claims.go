@@ -115,11 +115,14 @@ func (m *Manager) addClaims(l *local) {
 // Claims answers another member of a VG what this host has of its volumes.
 func (m *Manager) Claims(ctx context.Context, peer string, q api.ClaimsQuery) (api.ClaimsAnswer, error) {
 	return peerQuery(ctx, m, peer, "claims "+q.VG, func(ctx context.Context) (api.ClaimsAnswer, error) {
+		// Before anything else comes of it: from now on its silence counts again.
+		if err := m.heardOf(ctx, peer, q.BootID); err != nil {
+			return api.ClaimsAnswer{}, err
+		}
 		if err := m.sameMembers(peer, q); err != nil {
 			return api.ClaimsAnswer{}, err
 		}
-		// Before what is here is read: from now on its silence counts again.
-		if err := m.heardOf(ctx, peer, q.BootID); err != nil {
+		if err := m.sameHost(ctx, peer, q.BootID); err != nil {
 			return api.ClaimsAnswer{}, err
 		}
 		claims, err := m.claimsHere(q.VG, q.LVs)
@@ -225,20 +228,40 @@ func (m *Manager) askMember(ctx context.Context, host string, q api.ClaimsQuery)
 	short, cancel := context.WithTimeout(ctx, claimPatience)
 	defer cancel()
 	var answer api.ClaimsAnswer
-	if err := m.call(short, host, api.RoutePeerClaims, q, &answer); err != nil {
-		switch kind := api.KindOf(err); {
-		case kind != api.KindUnreachable && kind != api.KindUnknown:
-			return nil, false, api.NewError(kind, fmt.Sprintf("%s is a member of %s and refuses: %v", host, q.VG, err))
-		case m.isFenced(ctx, host):
-			return nil, false, nil
+	err = m.call(short, host, api.RoutePeerClaims, q, &answer)
+	if err == nil || answered(err) {
+		if err := m.heardOf(ctx, host, answer.BootID); err != nil {
+			return nil, false, err
 		}
+	}
+	switch kind := api.KindOf(err); {
+	case err == nil:
+	case answered(err), kind != api.KindUnreachable && kind != api.KindUnknown:
+		return nil, false, api.NewError(kind, fmt.Sprintf("%s is a member of %s and refuses: %v", host, q.VG, err))
+	case m.isFenced(ctx, host):
+		return nil, false, nil
+	default:
 		return nil, false, api.NewError(api.KindUnknown, fmt.Sprintf(
 			"%s is a member of %s and does not say what it has of it (%v), so that nothing of it is activated here; bring that host back or, if it is surely off, run 'virtlvm host fenced %s' on %s", host, q.VG, err, host, m.Host))
 	}
-	if err := m.heardOf(ctx, host, answer.BootID); err != nil {
-		return nil, false, err
+	if !sensible(answer) {
+		return nil, false, api.NewError(api.KindUnknown, fmt.Sprintf("%s is a member of %s, and what it says it has of it makes no sense; compare `virtlvm version` on both hosts", host, q.VG))
 	}
+	m.noteBoot(host, answer.BootID)
 	return answer.Claims, true, nil
+}
+
+// sensible: an answer that names its boot, and modes that there are. Nothing else is an
+// answer: one that is empty would say that all is free.
+func sensible(a api.ClaimsAnswer) bool {
+	known := func(mode string) bool {
+		switch model.LockMode(mode) {
+		case model.ModeOff, model.ModeSH, model.ModeEX:
+			return true
+		}
+		return false
+	}
+	return a.BootID != "" && !slices.ContainsFunc(a.Claims, func(c api.Claim) bool { return !known(c.Wanted) || !known(c.Claimed) })
 }
 
 // wish is a volume that this host wants to claim.

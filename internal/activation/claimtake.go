@@ -15,6 +15,11 @@ import (
 // members are asked, and only then is anything activated. The VG's turn is not held while
 // they are asked; what they say stays true as long as the holds stay published.
 func (m *Manager) acquireClaimed(ctx context.Context, t taker, vg string, needs []model.Need) ([]taken, error) {
+	leave, err := m.claimAlone(t.owner, needs)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	all, err := m.publish(ctx, t, vg, needs)
 	if err != nil {
 		return nil, err
@@ -37,6 +42,36 @@ func (m *Manager) acquireClaimed(ctx context.Context, t taker, vg string, needs 
 		return nil, err
 	}
 	return all, nil
+}
+
+// claimAlone refuses to claim a volume a second time for the same owner while the others
+// are asked for the first time: each would take the other's hold for one that was there
+// before, and bring it back when it is refused itself.
+func (m *Manager) claimAlone(owner string, needs []model.Need) (leave func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range needs {
+		if m.claiming[holdKey{owner, n.Volume.ID}] {
+			return nil, api.NewError(api.KindInUse, fmt.Sprintf("%s is being claimed on this host already, and the others have not answered yet; try again", n.Volume.Name()))
+		}
+	}
+	for _, n := range needs {
+		m.claiming[holdKey{owner, n.Volume.ID}] = true
+	}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, n := range needs {
+			delete(m.claiming, holdKey{owner, n.Volume.ID})
+		}
+	}, nil
+}
+
+// beingClaimed: the others are being asked for one of the holds.
+func (m *Manager) beingClaimed(holds []model.Hold) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(holds, func(h model.Hold) bool { return m.claiming[holdKey{h.Owner, h.Volume}] })
 }
 
 // publish writes the intents: from here on who asks this host is told of them.
@@ -209,7 +244,7 @@ func (m *Manager) claimDue(ctx context.Context, vg string) {
 	var due []job
 	var wishes []wish
 	for _, j := range m.jobs(vg, now) {
-		if j.want != model.ModeOff && j.due() && !j.have.Lock.Covers(j.want) {
+		if j.want != model.ModeOff && j.due() && !j.have.Lock.Covers(j.want) && !m.beingClaimed(j.holds) {
 			due = append(due, j)
 			wishes = append(wishes, wish{j.volume, j.want})
 		}
@@ -233,6 +268,7 @@ func (m *Manager) claimDue(ctx context.Context, vg string) {
 	for _, j := range due {
 		if err := refused[j.volume.ID]; err != nil {
 			m.noteFailure([]model.Volume{j.volume}, err)
+			m.withdraw(ctx, j)
 			continue
 		}
 		change, err := m.grant(slices.DeleteFunc(j.holds, func(h model.Hold) bool { return h.Phase == model.PhaseEnding }))
@@ -242,6 +278,18 @@ func (m *Manager) claimDue(ctx context.Context, vg string) {
 		m.persist(ctx, change)
 	}
 	m.ensureLocked(ctx, vg)
+}
+
+// withdraw ends an operator's intent that a daemon which has died left behind, when it is
+// refused: nobody waits for it any more, and those of two hosts would refuse each other for
+// ever.
+func (m *Manager) withdraw(ctx context.Context, j job) {
+	if j.have.Active {
+		return
+	}
+	m.end(ctx, func(h model.Hold) bool {
+		return h.Volume == j.volume.ID && h.Owner == model.OwnerOperator && h.Claim == ""
+	})
 }
 
 // shareClaims is share in a VG without lvmlockd: what is lent is claimed shared.

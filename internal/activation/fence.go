@@ -2,6 +2,7 @@ package activation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -56,7 +57,7 @@ func (m *Manager) mayBeFenced(ctx context.Context, host string) error {
 	defer cancel()
 	var answer api.Hello
 	err := m.call(short, host, api.RoutePeerHello, struct{}{}, &answer)
-	if kind := api.KindOf(err); err == nil || kind != api.KindUnreachable && kind != api.KindUnknown {
+	if kind := api.KindOf(err); err == nil || answered(err) || kind != api.KindUnreachable && kind != api.KindUnknown {
 		return api.NewError(api.KindInUse, host+" answers, so that it is not off: nothing is declared; stop what it runs there, or switch it off first")
 	}
 	return nil
@@ -89,12 +90,21 @@ func (m *Manager) isFenced(ctx context.Context, host string) bool {
 	return off
 }
 
-// heardOf notes the boot of a host that has asked or answered, and ends a declaration that
-// it is off, on the disk before anything is made of it.
+// answered: that is what the daemon of the other host has said, which is therefore not off.
+func answered(err error) bool {
+	var said interface{ Answered() }
+	return errors.As(err, &said)
+}
+
+// Heard ends a declaration that a host is off: it has asked or answered something, whatever
+// it was.
+func (m *Manager) Heard(ctx context.Context, host string) error { return m.heardOf(ctx, host, "") }
+
+// heardOf ends a declaration that a host is off, on the disk before anything is made of what
+// it has asked or answered; bootID "": its boot is not known.
 func (m *Manager) heardOf(ctx context.Context, host, bootID string) error {
 	m.mu.Lock()
 	f, declared := m.fenced[host]
-	m.boots[host] = bootID
 	m.mu.Unlock()
 	if !declared {
 		return nil
@@ -102,13 +112,51 @@ func (m *Manager) heardOf(ctx context.Context, host, bootID string) error {
 	if err := m.dropFenced(ctx, host); err != nil {
 		return api.NewError(api.KindOf(err), fmt.Sprintf("%s was declared fenced and is back, which cannot be written down: %v", host, err))
 	}
+	said := fmt.Sprintf("%s was declared fenced (by %s, at %s)", host, f.By, time.UnixMilli(f.At).Format("15:04:05"))
 	text := host + " is back: it does not count as fenced any more"
-	if f.BootID == bootID {
-		text = fmt.Sprintf("%s was declared fenced (by %s, at %s) and has not been: it runs since before; look for guests that run twice", host, f.By, time.UnixMilli(f.At).Format("15:04:05"))
+	switch {
+	case bootID == "":
+		text = said + " and is heard of, so that it does not count as fenced any more; unless it was switched off meanwhile, look for guests that run twice"
+	case f.BootID == bootID:
+		text = said + " and has not been: it runs since before; look for guests that run twice"
 	}
 	m.Event(api.EventHost, host, text)
 	return nil
 }
+
+// noteBoot notes of which boot the host is that is reached under a name.
+func (m *Manager) noteBoot(host, bootID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.boots[host] = bootID
+}
+
+// sameHost refuses a host that asks from another boot than was last heard of, unless what
+// is reached under its name is of that boot, too. Two hosts with one name would both be
+// answered here, and neither asks the other.
+func (m *Manager) sameHost(ctx context.Context, host, bootID string) error {
+	m.mu.Lock()
+	known := m.boots[host] == bootID
+	m.mu.Unlock()
+	if known {
+		return nil
+	}
+	short, cancel := context.WithTimeout(ctx, helloPatience)
+	defer cancel()
+	var there api.Hello
+	err := m.call(short, host, api.RoutePeerHello, struct{}{}, &there)
+	switch {
+	case err != nil:
+		return api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot ask %s back whether there is one host of that name alone (%v); see `virtlvm peer test %s` on %s", m.Host, host, err, host, m.Host))
+	case there.BootID != "" && there.BootID != bootID: // "": an older version, which does not say
+		return api.NewError(api.KindLocking, fmt.Sprintf("two hosts are called %s: one asks %s, and another one is reached from there under that name; give each host an our_host_name of its own in /etc/sanlock/sanlock.conf", host, m.Host))
+	}
+	m.noteBoot(host, bootID)
+	return nil
+}
+
+// helloPatience bounds the question back to a host that waits for our answer.
+const helloPatience = 10 * time.Second
 
 func (m *Manager) dropFenced(ctx context.Context, host string) error {
 	if err := m.Journal.DropFenced(ctx, host); err != nil {

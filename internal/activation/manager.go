@@ -100,6 +100,9 @@ type Deps struct {
 	After  func(time.Duration) <-chan time.Time // default time.After
 	// Branch tells, in its context, what goes on beside something else; nil: nobody asks.
 	Branch func(ctx context.Context, what string) context.Context
+	// Unopened are the paths that libvirt could not open since a moment because they were not
+	// there, newest first; nil: it cannot be told.
+	Unopened func(ctx context.Context, since time.Time) ([]Unopened, error)
 	// FenceStatus asks the site whether a host is off; nil: it cannot be asked.
 	FenceStatus func(ctx context.Context, host string) (off bool, err error)
 
@@ -167,7 +170,8 @@ type Manager struct {
 	nextLook  time.Time               // when everything is looked at next; zero: now
 	known     []lvm.VG                // from the last full look
 	lockTypes map[string]string       // of VGs, as LVM last said
-	boots     map[string]string       // boot id of other members when last heard of, by host
+	boots     map[string]string       // boot id of other members as they were last reached, by host
+	claiming  map[holdKey]bool        // see claimAlone
 	fenced    map[string]model.Fenced // declared off, by host
 	handmade  *handmade               // what others do to our volumes
 	goingDown bool                    // the host is; libvirt has ended and calls nobody any more
@@ -208,6 +212,7 @@ func New(d Deps) *Manager {
 		handmade:  newHandmade(),
 		lockTypes: map[string]string{},
 		boots:     map[string]string{},
+		claiming:  map[holdKey]bool{},
 		fenced:    map[string]model.Fenced{},
 	}
 	m.Leases = claimLeases{d.Leases, m}

@@ -103,6 +103,7 @@ const (
 type Hello struct {
 	Version Version   `json:"version"`
 	Now     time.Time `json:"now"`
+	BootID  string    `json:"boot_id,omitempty"` // of the host; "" where it is not told
 }
 
 // LocksQuery asks what that host has of the volumes of a VG.

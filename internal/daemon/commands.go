@@ -24,7 +24,7 @@ func (d *Daemon) kinds() map[string]command.Kind {
 
 func (d *Daemon) newCommands() *command.Manager {
 	return command.New(command.Options{
-		Journal: d.store, Peers: caller{d.peers, d.counters}, Hosts: lockspaces{d.engine}, Kinds: d.kinds(),
+		Journal: d.store, Peers: caller{d}, Hosts: lockspaces{d.engine}, Kinds: d.kinds(),
 		Host: d.host, BootID: d.engine.BootID, Log: d.log, Now: time.Now, Interval: d.config.Load().Reconcile.Interval,
 	})
 }

@@ -151,7 +151,7 @@ func (d *Daemon) serve(listeners map[net.Listener]string) {
 			Version: version.Version, Commit: version.Commit, Schema: store.SchemaVersion(),
 			ProtocolMajor: api.ProtocolMajor, ProtocolMinor: api.ProtocolMinor, Host: d.host,
 		},
-		Handoff: d.engine, Locks: d.locks, Peers: d.listPeers, PeerAllowed: d.peerAllowed, PeerConns: d.peerConns,
+		BootID: d.parts.bootID, Handoff: d.engine, Locks: d.locks, Peers: d.listPeers, PeerAllowed: d.peerAllowed, PeerConns: d.peerConns,
 		Checker: d.newChecker(false),
 	})
 	for l, name := range listeners {
@@ -176,6 +176,7 @@ func (d *Daemon) background(ctx context.Context) {
 	go d.watchSpool(ctx)
 	go d.locks.WatchHosts(ctx)
 	go d.watchDevices(ctx)
+	go d.watchLibvirt(ctx)
 	go d.writeTextfiles(ctx)
 	go d.watchdog(ctx)
 	d.looked = make(chan struct{})

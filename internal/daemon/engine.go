@@ -64,7 +64,7 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Runner: runner,
 		Log:    d.log,
 		Host:   d.host,
-		Peers:  caller{d.peers, d.counters},
+		Peers:  caller{d},
 
 		OtherHosts: d.otherHosts,
 		BootID:     boot,
@@ -74,10 +74,11 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Find:       run.FindProcesses,
 		Settings:   d.settings,
 
+		Unopened:    d.unopened,
 		FenceStatus: d.fenceStatus,
 	})
 	d.locks = locks.New(locks.Options{
-		Engine: engine, Leases: engine.Leases, Peers: caller{d.peers, d.counters}, Hints: d.store, Attr: volumes.Attr,
+		Engine: engine, Leases: engine.Leases, Peers: caller{d}, Hints: d.store, Attr: volumes.Attr,
 		Log: d.log, Host: d.host, Version: version.Version, Now: time.Now, Monotonic: monotonic,
 	})
 	return engine, nil

@@ -118,8 +118,8 @@ func opLabel(op string) string {
 }
 
 // called counts a request to another host.
-func (c *counters) called(host string, began time.Time, err error) {
-	c.peers.Observe(time.Since(began), host)
+func (c *counters) called(host string, took time.Duration, err error) {
+	c.peers.Observe(took, host)
 	if err != nil {
 		c.peerErrs.Add(1, host, classOf(err))
 	}

@@ -30,8 +30,8 @@ func TestProgramsAreCounted(t *testing.T) {
 	require.Error(t, err, "what a program says goes on")
 	_, err = r.Run(t.Context(), run.Cmd{Name: "lvs", Args: []string{"-o", "lv_name"}})
 	require.NoError(t, err)
-	c.called("kvm-b", time.Now(), nil)
-	c.called("kvm-b", time.Now(), api.NewError(api.KindUnreachable, "kvm-b cannot be reached"))
+	c.called("kvm-b", time.Second, nil)
+	c.called("kvm-b", time.Second, api.NewError(api.KindUnreachable, "kvm-b cannot be reached"))
 	var b strings.Builder
 	require.NoError(t, c.set.Write(&b, func(*metrics.Scrape) {}))
 	for _, want := range []string{

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -55,7 +56,8 @@ func (d *Daemon) newPeers() *peer.Peers {
 			live, err := d.engine.LiveHosts(ctx)
 			return append(live, members(d.config.Load())...), err
 		},
-		Log: d.log,
+		Observe: d.counters.called,
+		Log:     d.log,
 		Config: func() peer.Config {
 			cfg := d.config.Load().Peers
 			return peer.Config{
@@ -67,14 +69,11 @@ func (d *Daemon) newPeers() *peer.Peers {
 }
 
 // caller makes the calls of other hosts, for the engine and the lock manager.
-type caller struct {
-	peers *peer.Peers
-	c     *counters
-}
+type caller struct{ d *Daemon }
 
 // Names implements locks.Peers.
 func (c caller) Names(ctx context.Context) ([]string, error) {
-	peers, err := c.peers.List(ctx)
+	peers, err := c.d.peers.List(ctx)
 	names := make([]string, len(peers))
 	for i, p := range peers {
 		names[i] = p.Name
@@ -84,14 +83,19 @@ func (c caller) Names(ctx context.Context) ([]string, error) {
 
 // Each implements locks.Peers.
 func (c caller) Each(ctx context.Context, names []string, fn func(context.Context, string) error) map[string]error {
-	return c.peers.Each(ctx, names, fn)
+	return c.d.peers.Each(ctx, names, fn)
 }
 
 // Call implements activation.Peers.
 func (c caller) Call(ctx context.Context, host, path string, in, out any) error {
-	began := time.Now()
-	err := c.peers.Do(ctx, host, http.MethodPost, path, in, out)
-	c.c.called(host, began, err)
+	err := c.d.peers.Do(ctx, host, http.MethodPost, path, in, out)
+	var said *peer.RemoteError
+	// Of claims the engine hears by itself, with the boot that they come from.
+	if path != api.RoutePeerClaims && (err == nil || errors.As(err, &said)) {
+		if herr := c.d.engine.Heard(ctx, host); herr != nil {
+			c.d.log.Error("a host has answered that was declared fenced", "host", host, "err", herr)
+		}
+	}
 	return err
 }
 

@@ -198,7 +198,7 @@ func TestZshCompletion(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "virtlvm"), []byte(answers), 0o755))
 	typed := []string{
-		"virtlvm vol", "virtlvm --json volumes vg_b", "virtlvm activate vg_b", "virtlvm activate --sh",
+		"virtlvm hoo", "virtlvm --json volumes vg_b", "virtlvm activate vg_b", "virtlvm activate --sh",
 		"virtlvm config ch", "virtlvm hooks --guest=v", "virtlvm hooks --limit=5 --gu",
 	}
 	cmd := exec.Command("zsh", append([]string{"-fc", zshSession, "zsh", functions}, typed...)...)
@@ -207,7 +207,7 @@ func TestZshCompletion(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Equal(t, []string{
-		"virtlvm volumes ", "virtlvm --json volumes vg_b ", "virtlvm activate vg_b/a ", "virtlvm activate --shared ",
+		"virtlvm hooks ", "virtlvm --json volumes vg_b ", "virtlvm activate vg_b/a ", "virtlvm activate --shared ",
 		"virtlvm config check ", "virtlvm hooks --guest=vm1 ", "virtlvm hooks --limit=5 --guest=",
 	}, strings.Split(strings.TrimRight(string(out), "\n"), "\n"))
 }

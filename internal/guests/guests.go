@@ -127,6 +127,8 @@ type Observer struct {
 	// last holds the guests of the latest look that are not known to be gone: a process
 	// can outlive its file, and a listing can miss a file that is being replaced.
 	last map[string]Guest
+	// said is what the status file of each guest said when it was last read, by the guest's name.
+	said map[string]said
 	// watchers are told when last has changed.
 	watchers map[chan struct{}]struct{}
 }
@@ -136,7 +138,7 @@ type Observer struct {
 func New(runDir, procRoot string) *Observer {
 	return &Observer{
 		dir: runDir, proc: procRoot, fallback: 10 * time.Second,
-		last: map[string]Guest{}, watchers: map[chan struct{}]struct{}{},
+		last: map[string]Guest{}, said: map[string]said{}, watchers: map[chan struct{}]struct{}{},
 	}
 }
 

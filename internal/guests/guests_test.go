@@ -383,3 +383,32 @@ func TestManyGuestsWhileFilesAreReplaced(t *testing.T) {
 	close(stop)
 	<-done
 }
+
+// What a status file says is read again only where its text has changed; nothing else of
+// the file tells that it has not.
+func TestTextOfAStatusFileCounts(t *testing.T) {
+	h := newHost(t)
+	path := filepath.Join(h.run, "vm1.xml")
+	write := func(doc string) {
+		require.NoError(t, os.WriteFile(path, []byte(doc), 0o600)) // the same inode
+		require.NoError(t, os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)))
+	}
+	first, second := h.status(), h.status("state='running'", "state='crashed'")
+	require.Len(t, second, len(first))
+	h.process(3600, "S", 4711, qemuArgs("vm1", uuid1)...)
+	for _, doc := range []string{first, first, second, first} {
+		write(doc)
+		g := h.look().ByUUID[uuid1]
+		assert.Equal(t, doc == second, g.State == "crashed", g.State)
+		assert.Equal(t, doc, string(g.XML))
+	}
+	write("<domstatus")
+	for range 2 {
+		assert.Equal(t, Unknown, h.look().Liveness(uuid1, "vm1"))
+	}
+	require.NoError(t, os.Remove(path))
+	h.look() // its process is known of
+	require.NoError(t, os.RemoveAll(h.proc))
+	h.look()
+	assert.Empty(t, h.said)
+}

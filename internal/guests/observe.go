@@ -29,6 +29,7 @@ func (o *Observer) Observe() (Snapshot, error) {
 		return Snapshot{}, err
 	}
 	s.NoDir = noDir
+	o.forget(names)
 	for _, name := range names {
 		path := filepath.Join(o.dir, name+statusSuffix)
 		doc, err := readStatus(path)
@@ -37,7 +38,7 @@ func (o *Observer) Observe() (Snapshot, error) {
 		}
 		var g Guest
 		if err == nil {
-			g, err = parseStatus(doc)
+			g, err = o.parsed(name, doc)
 		}
 		if err == nil && g.Name != name {
 			err = fmt.Errorf("%w: the guest in it has another name", errShape)

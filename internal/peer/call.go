@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"regexp"
 	"strings"
+	"time"
 	"unicode"
 
 	"virtlvm/internal/api"
@@ -28,6 +29,9 @@ type RemoteError struct {
 // Error is the other host's message after its name.
 func (e *RemoteError) Error() string { return e.Peer + ": " + e.Err.Message }
 
+// Answered tells it from a host that cannot be asked: this one is there.
+func (e *RemoteError) Answered() {}
+
 // Unwrap returns the answer.
 func (e *RemoteError) Unwrap() error { return e.Err }
 
@@ -37,7 +41,9 @@ func (e *RemoteError) Unwrap() error { return e.Err }
 //
 // A request that was surely not sent is tried once more on a fresh connection. One that
 // may have been received is not; see the package for the kinds of errors.
-func (p *Peers) Do(ctx context.Context, name, method, path string, in, out any) error {
+func (p *Peers) Do(ctx context.Context, name, method, path string, in, out any) (err error) {
+	began := time.Now()
+	defer func() { p.observe(name, began, err) }()
 	l, err := p.link(name)
 	if err != nil {
 		return err

@@ -50,7 +50,9 @@ type Options struct {
 	// Discover lists the live hosts of the lockspaces by their names in sanlock; this host
 	// may be among them. May be nil.
 	Discover func(context.Context) ([]string, error)
-	Log      *slog.Logger
+	// Observe is told of every request and every Probe when it ends. May be nil.
+	Observe func(name string, took time.Duration, err error)
+	Log     *slog.Logger
 }
 
 // Peers are the other hosts. Safe for concurrent use.
@@ -173,6 +175,12 @@ func (p *Peers) link(name string) (*link, error) {
 	l = newLink(want)
 	p.links[name] = l
 	return l, nil
+}
+
+func (p *Peers) observe(name string, began time.Time, err error) {
+	if p.Observe != nil {
+		p.Observe(name, time.Since(began), err)
+	}
 }
 
 // Close ends all connections and refuses further calls. Calls under way go on until they

@@ -15,14 +15,15 @@ type Report struct {
 }
 
 // Probe opens a new connection to a host, asks once more on it, and closes it.
-func (p *Peers) Probe(ctx context.Context, name string) (Report, error) {
+func (p *Peers) Probe(ctx context.Context, name string) (r Report, err error) {
+	began := time.Now()
+	defer func() { p.observe(name, began, err) }()
 	l, err := p.link(name)
 	if err != nil {
-		return Report{}, err
+		return r, err
 	}
-	began := time.Now()
 	conn, v, err := l.dial(ctx)
-	r := Report{Version: v, Connect: time.Since(began)}
+	r = Report{Version: v, Connect: time.Since(began)}
 	if err != nil {
 		return r, err
 	}
@@ -32,10 +33,10 @@ func (p *Peers) Probe(ctx context.Context, name string) (Report, error) {
 	if err := conn.SetDeadline(time.Now().Add(l.connect)); err != nil {
 		return r, l.unreachable(err.Error(), err)
 	}
-	began = time.Now()
+	asked := time.Now()
 	if _, err := l.ask(conn); err != nil {
 		return r, l.noVersion(ctx, err)
 	}
-	r.Latency = time.Since(began)
+	r.Latency = time.Since(asked)
 	return r, nil
 }

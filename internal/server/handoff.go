@@ -21,6 +21,8 @@ type Handoff interface {
 	Release(ctx context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error)
 	Retain(ctx context.Context, peer string, req api.RetainRequest) (struct{}, error)
 	Claims(ctx context.Context, peer string, q api.ClaimsQuery) (api.ClaimsAnswer, error)
+	// Heard notes that a host has asked something; with an error it is not answered.
+	Heard(ctx context.Context, peer string) error
 }
 
 // handoffRoutes are the requests that hosts make of each other.
@@ -29,7 +31,7 @@ func (s *Server) handoffRoutes() []route {
 	if h == nil {
 		return nil
 	}
-	return []route{
+	routes := []route{
 		{"POST " + api.RoutePeerLend, AccessPeer, asked(h.Lend)},
 		{"POST " + api.RoutePeerGrant, AccessPeer, asked(h.GrantGood)},
 		{"POST " + api.RoutePeerWriters, AccessPeer, asked(h.Writers)},
@@ -41,14 +43,28 @@ func (s *Server) handoffRoutes() []route {
 			return struct{}{}, nil
 		})},
 		{"POST " + api.RoutePeerHello, AccessPeer, asked(func(context.Context, string, struct{}) (api.Hello, error) {
-			return api.Hello{Version: s.Version, Now: time.Now()}, nil
+			return api.Hello{Version: s.Version, Now: time.Now(), BootID: s.BootID}, nil
 		})},
 		{"POST " + api.RoutePeerLocks, AccessPeer, asked(func(ctx context.Context, _ string, q api.LocksQuery) (api.LocksAnswer, error) {
 			return h.LocksHere(ctx, q)
 		})},
 		{"POST " + api.RoutePeerRelease, AccessPeer, asked(h.Release)},
 		{"POST " + api.RoutePeerRetain, AccessPeer, asked(h.Retain)},
-		{"POST " + api.RoutePeerClaims, AccessPeer, asked(h.Claims)},
+	}
+	for i := range routes {
+		routes[i].handle = heard(h, routes[i].handle)
+	}
+	// Who asks that is heard of with the boot it comes from.
+	return append(routes, route{"POST " + api.RoutePeerClaims, AccessPeer, asked(h.Claims)})
+}
+
+// heard is a handler before which the engine is told who asks.
+func heard(h Handoff, handle func(*http.Request) (any, error)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		if err := h.Heard(r.Context(), callerOf(r.Context()).peerName()); err != nil {
+			return nil, err
+		}
+		return handle(r)
 	}
 }
 

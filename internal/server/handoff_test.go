@@ -22,6 +22,8 @@ import (
 type fakeHandoff struct {
 	Handoff
 	asked []string
+	heard int
+	deaf  bool // what is heard cannot be written
 }
 
 func (f *fakeHandoff) note(peer, what string) { f.asked = append(f.asked, peer+" "+what) }
@@ -54,6 +56,14 @@ func (f *fakeHandoff) GuestState(_ context.Context, peer string, q api.GuestQuer
 func (f *fakeHandoff) HandoffSides(_ context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error) {
 	f.note(peer, "handoff "+q.UUID)
 	return api.HandoffAnswer{}, nil
+}
+
+func (f *fakeHandoff) Heard(_ context.Context, peer string) error {
+	f.heard++
+	if f.deaf {
+		return api.NewError(api.KindDatabase, peer+" was declared fenced and is back, which cannot be written down")
+	}
+	return nil
 }
 
 func (f *fakeHandoff) Notice(peer string, n api.PeerNotice) { f.note(peer, "notice "+n.UUID) }
@@ -114,6 +124,23 @@ func TestHandoffRoutes(t *testing.T) {
 		status, _ := ask(t, client, "POST", route, "{}")
 		assert.Contains(t, []int{http.StatusForbidden, http.StatusNotFound}, status)
 	}
+}
+
+// A host that asks anything is there: the engine is told before it is answered.
+func TestHostsThatAskAreHeardOf(t *testing.T) {
+	path, f := handoffSocket(t)
+	for i, route := range handoffRoutes {
+		status, _ := send(t, path, route, "{}")
+		assert.NotEqual(t, http.StatusServiceUnavailable, status)
+		assert.Equal(t, i+1, f.heard, route)
+	}
+	f.deaf, f.asked = true, nil
+	status, body := send(t, path, api.RoutePeerHello, "{}")
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Contains(t, body, "cannot be written down")
+	status, _ = send(t, path, api.RoutePeerLend, `{"uuid":"u1"}`)
+	assert.Equal(t, http.StatusServiceUnavailable, status)
+	assert.Empty(t, f.asked, "nothing comes of it")
 }
 
 func TestGarbageFromAPeer(t *testing.T) {

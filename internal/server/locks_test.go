@@ -72,6 +72,8 @@ func (f *lockHandoff) Retain(_ context.Context, peer string, req api.RetainReque
 	return struct{}{}, nil
 }
 
+func (f *lockHandoff) Heard(context.Context, string) error { return nil }
+
 func lockServer() (*Server, *fakeLocks, *lockHandoff) {
 	l, h := &fakeLocks{}, &lockHandoff{}
 	return New(Options{

@@ -42,6 +42,7 @@ type Options struct {
 	Commands Commands
 	Journal  Journal
 	Version  api.Version
+	BootID   string // of this host; "": it is not told
 	// Spool counts the waiting and the broken events on disk.
 	Spool func() api.SpoolSummary
 	// Peers lists the other hosts. nil: there are none.

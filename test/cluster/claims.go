@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"virtlvm/internal/model"
@@ -33,32 +34,27 @@ func (h *Host) claims() map[string][]string {
 	return h.members
 }
 
-// table is what every host has: SAN.Table, and of VGs without lvmlockd what is active, with
-// what the host claims of it as its lock.
+// table is what every host has: SAN.Table, where what the host claims counts as the lock of
+// a volume without lvmlockd. Volumes that nothing guards are left out.
 func (c *Cluster) table() (map[string][]san.Held, error) {
 	table, err := c.SAN.Table()
 	if err != nil {
 		return nil, err
 	}
-	for name, h := range c.Hosts {
-		if len(h.claims()) == 0 {
+	for name, all := range table {
+		claims := c.Hosts[name].claims()
+		table[name] = slices.DeleteFunc(all, func(held san.Held) bool {
+			vg, _, _ := strings.Cut(held.Volume, "/")
+			return !held.Leased && len(claims[vg]) == 0
+		})
+		if len(claims) == 0 {
 			continue
 		}
-		all, err := h.LVM.Held()
-		if err != nil {
-			return nil, err
-		}
-		claimed := h.memory.claimed()
-		for _, held := range all {
-			vg, _, _ := strings.Cut(held.Volume, "/")
-			if len(h.claims()[vg]) == 0 {
-				continue
+		claimed := c.Hosts[name].memory.claimed()
+		for i, held := range table[name] {
+			if mode, ok := claimed[held.Volume]; ok && !held.Leased {
+				table[name][i].Lock = string(mode)
 			}
-			if held.Lock = string(claimed[held.Volume]); held.Lock == "" {
-				held.Lock = "un"
-			}
-			held.Open = 0
-			table[name] = append(table[name], held)
 		}
 	}
 	return table, nil

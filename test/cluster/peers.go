@@ -87,7 +87,7 @@ func (h *Host) serve(ctx context.Context, from, path string, body []byte) ([]byt
 		d.alive()
 		var r result
 		if path == api.RoutePeerHello {
-			r.data, r.err = h.c.answer(path)(api.Hello{Version: api.Version{Version: "1.2.4", Host: h.Name}, Now: h.c.Now().Add(h.ahead)}, nil)
+			r.data, r.err = h.c.answer(path)(api.Hello{Version: api.Version{Version: "1.2.4", Host: h.Name}, Now: h.c.Now().Add(h.ahead), BootID: h.bootID()}, nil)
 		} else {
 			r.data, r.err = h.c.answer(path)(dispatch(ctx, d.engine, from, path, body))
 		}
@@ -110,11 +110,22 @@ func (c *Cluster) answer(path string) func(any, error) ([]byte, error) {
 			answer, err = c.Tamper(path, answer)
 		}
 		if err != nil {
-			return nil, err
+			return nil, said{api.NewError(api.KindOf(err), err.Error())}
 		}
 		return json.Marshal(answer)
 	}
 }
+
+// said is a peer.RemoteError without the host's name before it.
+type said struct{ err *api.Error }
+
+func (s said) Error() string { return s.err.Message }
+
+// Unwrap returns the answer.
+func (s said) Unwrap() error { return s.err }
+
+// Answered tells it from a host that is silent.
+func (said) Answered() {}
 
 // Names implements locks.Peers.
 func (p peers) Names(context.Context) ([]string, error) {

@@ -1,5 +1,7 @@
 package san
 
+import "strings"
+
 // Env is what the programs of sanfake need to run as this host.
 func (h *Host) Env() []string {
 	return []string{"SAN_DIR=" + h.san.dir, "SAN_HOST=" + h.name}
@@ -42,43 +44,30 @@ type Held struct {
 	Volume string // vg/lv
 	Lock   string // as LockMode has it
 	Active bool   // its device is there
+	Leased bool   // its VG has leases
 	Open   int    // by how many processes
 }
 
 // Held lists every volume of which this host has anything, by name.
 func (h *Host) Held() ([]Held, error) {
-	var names [][2]string
-	err := h.san.view(func(st *state) error {
-		for _, vg := range st.vgsByName() {
-			for _, lv := range vg.visible() {
-				names = append(names, [2]string{vg.Name, lv.Name})
-			}
-		}
-		return nil
-	})
-	var out []Held
-	for _, n := range names {
-		held := Held{Volume: n[0] + "/" + n[1], Lock: h.LockMode(n[0], n[1]), Active: h.Active(n[0], n[1])}
-		held.Open = h.san.opens(h.name, dmName(n[0], n[1]))
-		if held.Lock != "un" || held.Active {
-			out = append(out, held)
-		}
+	table, err := h.san.Table()
+	held := table[h.name]
+	for i := range held {
+		vg, lv, _ := strings.Cut(held[i].Volume, "/")
+		held[i].Open = h.san.opens(h.name, dmName(vg, lv))
 	}
-	return out, err
+	return held, err
 }
 
-// Table is what every host has, by its name: of each volume of a VG with leases that it
-// has locked or active, Open left out. It is one look.
+// Table is what every host has, by its name: of each volume that it has locked or active,
+// Open left out. It is one look.
 func (s *SAN) Table() (map[string][]Held, error) {
 	table := map[string][]Held{}
 	err := s.view(func(st *state) error {
 		for _, vg := range st.vgsByName() {
-			if !vg.leased() {
-				continue
-			}
 			for _, lv := range vg.visible() {
 				for _, hs := range st.Hosts {
-					held := Held{Volume: vg.Name + "/" + lv.Name, Lock: "un", Active: hs.Devs[dmName(vg.Name, lv.Name)] != nil}
+					held := Held{Volume: vg.Name + "/" + lv.Name, Lock: "un", Active: hs.Devs[dmName(vg.Name, lv.Name)] != nil, Leased: vg.leased()}
 					if l := hs.lockOf(vg.Name, vg.locker(lv).UUID); l != nil {
 						held.Lock = l.Mode
 						if l.Orphan {

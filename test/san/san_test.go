@@ -107,7 +107,7 @@ func TestConversion(t *testing.T) {
 	require.Equal(t, "ex/un", l.lock("lv1"))
 	held, err := l.a.Held()
 	require.NoError(t, err)
-	require.Equal(t, []Held{{Volume: "vg_san/lv1", Lock: "ex", Active: true, Open: 1}}, held)
+	require.Equal(t, []Held{{Volume: "vg_san/lv1", Lock: "ex", Active: true, Leased: true, Open: 1}}, held)
 	require.NoError(t, l.a.CloseVolume("vg_san", "lv1", 1))
 	l.ok(l.a, "lvchange -an vg_san/lv1")
 	held, err = l.a.Held()
