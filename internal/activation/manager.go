@@ -100,6 +100,9 @@ type Deps struct {
 	After  func(time.Duration) <-chan time.Time // default time.After
 	// Branch tells, in its context, what goes on beside something else; nil: nobody asks.
 	Branch func(ctx context.Context, what string) context.Context
+	// Unopened are the paths that libvirt could not open since a moment because they were not
+	// there, newest first; nil: it cannot be told.
+	Unopened func(ctx context.Context, since time.Time) ([]Unopened, error)
 	// FenceStatus asks the site whether a host is off; nil: it cannot be asked.
 	FenceStatus func(ctx context.Context, host string) (off bool, err error)
 

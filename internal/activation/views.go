@@ -3,6 +3,7 @@ package activation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 
 	"virtlvm/internal/api"
@@ -11,7 +12,8 @@ import (
 	"virtlvm/internal/model"
 )
 
-// Status is this host at a glance. It runs at most one LVM-side program (lvmlockctl).
+// Status is this host at a glance. It runs at most one LVM-side program (lvmlockctl), and
+// where guests run journalctl.
 func (m *Manager) Status(ctx context.Context) api.Status {
 	s := api.Status{
 		Host: m.Host, BootID: m.BootID, Started: m.started, BreakGlass: m.Settings().BreakGlass(),
@@ -39,11 +41,15 @@ func (m *Manager) Status(ctx context.Context) api.Status {
 			}
 		}
 	}
+	if s.Guests > 0 {
+		s.Events = m.unopened(ctx)
+	}
 	s.Pending = m.pendingList()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.Holds = m.countHolds()
-	s.Events = m.report.latest()
+	s.Events = append(s.Events, m.report.latest()...)
+	slices.SortStableFunc(s.Events, func(a, b api.Incident) int { return b.At.Compare(a.At) })
 	for _, vg := range m.known {
 		s.VGs = append(s.VGs, m.vgView(vg, now, lookErr))
 	}

@@ -173,4 +173,5 @@ const (
 	EventDeactivated = "deactivated" // a volume, by somebody else
 	EventMode        = "mode"        // of a lock, changed by somebody else
 	EventHost        = "host"        // a host has become silent, died, left or come
+	EventUnopened    = "unopened"    // a volume, by libvirt: it was not active
 )

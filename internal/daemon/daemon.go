@@ -176,6 +176,7 @@ func (d *Daemon) background(ctx context.Context) {
 	go d.watchSpool(ctx)
 	go d.locks.WatchHosts(ctx)
 	go d.watchDevices(ctx)
+	go d.watchLibvirt(ctx)
 	go d.writeTextfiles(ctx)
 	go d.watchdog(ctx)
 	d.looked = make(chan struct{})

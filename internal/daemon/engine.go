@@ -74,6 +74,7 @@ func (d *Daemon) newEngine() (*activation.Manager, error) {
 		Find:       run.FindProcesses,
 		Settings:   d.settings,
 
+		Unopened:    d.unopened,
 		FenceStatus: d.fenceStatus,
 	})
 	d.locks = locks.New(locks.Options{

@@ -16,7 +16,6 @@ import (
 	"virtlvm/internal/command"
 	"virtlvm/internal/domain"
 	"virtlvm/internal/kinds"
-	"virtlvm/internal/virt"
 )
 
 // newJobs makes what runs programs outside of the daemon.
@@ -33,10 +32,9 @@ func (d *Daemon) newKinds(jobs *backend.Jobs) map[string]command.Kind {
 	cfg := d.config.Load()
 	runner := meteredRunner{d.exec, d.counters}
 	return kinds.All(kinds.Deps{
-		Engine: d.engine,
-		Jobs:   jobs,
-		// The status files are in a folder beside libvirt's sockets.
-		Virt:        virt.New(virt.Options{Dir: filepath.Dir(cfg.Paths.LibvirtRun)}),
+		Engine:      d.engine,
+		Jobs:        jobs,
+		Virt:        d.newVirt(),
 		Guests:      d.observer,
 		Definitions: d.definitions,
 		Resolver:    &domain.Resolver{Root: cfg.Paths.Root, PoolDirs: cfg.Paths.PoolDirs},

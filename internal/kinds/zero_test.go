@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,28 +48,27 @@ func TestZeroScript(t *testing.T) {
 	for name, tt := range map[string]struct {
 		from   int64
 		failAt string
-		out    string
 		code   int
-		zeros  int64 // up to here
+		zeros  int64 // up to here, and that is printed last
 	}{
-		"all of it":                {0, "", "2097152\n4194304\n5242880\n", 0, size},
-		"from an offset on":        {3 << 20, "", "5242880\n", 0, size},
-		"an error ends it":         {0, "2097152", "2097152\n", 1, 2 << 20},
-		"an error in its last one": {1 << 20, "3145728", "3145728\n", 1, 3 << 20},
+		"all of it":                {0, "", 0, size},
+		"from an offset on":        {3 << 20, "", 0, size},
+		"an error ends it":         {0, "2097152", 1, 2 << 20},
+		"an error in its last one": {1 << 20, "3145728", 1, 3 << 20},
+		"an error at once":         {1 << 20, "1048576", 1, 1 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev, run := zeroBench(t, size, tt.failAt)
 			argv := zeroSteps(dev, tt.from, size, 0, false)[0]
-			require.Equal(t, "268435456", argv[7])
-			argv[7] = "2097152"
+			require.Equal(t, []string{"268435456", "8589934592", "0"}, argv[7:])
+			argv[7], argv[8] = "2097152", "2097152"
 			out, stderr, code := run(argv)
-			assert.Equal(t, tt.out, out)
 			assert.Equal(t, tt.code, code, stderr)
 			assert.Equal(t, tt.code != 0, strings.Contains(stderr, "Input/output error"))
 			content, err := os.ReadFile(dev)
 			require.NoError(t, err)
 			assert.Equal(t, strings.Repeat("x", int(tt.from))+strings.Repeat("\x00", int(tt.zeros-tt.from))+strings.Repeat("x", int(size-tt.zeros)), string(content))
-			assert.Equal(t, tt.zeros, max(tt.from, lastOffset(out, size)))
+			assert.Equal(t, tt.zeros, lastOffset(out, size), out)
 		})
 	}
 }
@@ -83,10 +83,38 @@ func TestZeroScriptThrottled(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second)
 }
 
+// A step that is soon over is followed by a larger one, up to the largest.
+func TestZeroScriptGrows(t *testing.T) {
+	const size = 4 << 20
+	dev, run := zeroBench(t, size, "")
+	argv := zeroSteps(dev, 0, size, 0, false)[0]
+	argv[7], argv[8] = "65536", "1048576"
+	out, stderr, code := run(argv)
+	require.Zero(t, code, stderr)
+	assert.Equal(t, int64(size), lastOffset(out, size))
+	calls, err := os.ReadFile(filepath.Join(filepath.Dir(dev), "calls"))
+	require.NoError(t, err)
+	var sizes []int64
+	for line := range strings.Lines(string(calls)) {
+		var at, n int64
+		_, err := fmt.Sscanf(line, "--zeroout --offset %d --length %d", &at, &n)
+		require.NoError(t, err, line)
+		sizes = append(sizes, n)
+	}
+	assert.Equal(t, int64(65536), sizes[0])
+	assert.LessOrEqual(t, slices.Max(sizes), int64(1<<20))
+	assert.Less(t, len(sizes), size/65536, "%v", sizes)
+}
+
 func TestZeroSteps(t *testing.T) {
 	assert.Equal(t, [][]string{{"blkdiscard", "/dev/x"}}, zeroSteps("/dev/x", 8, 8, 0, true), "zeroed before")
 	assert.Empty(t, zeroSteps("/dev/x", 8, 8, 0, false))
 	assert.Len(t, zeroSteps("/dev/x", 0, 8, 0, true), 2)
+	for throttle, want := range map[int64][]string{
+		0: {"268435456", "8589934592", "0"}, 1: {"1048576", "1048576", "1.000"}, 1024: {"268435456", "268435456", "0.250"},
+	} {
+		assert.Equal(t, want, zeroSteps("/dev/x", 0, 8, throttle, false)[0][7:], throttle)
+	}
 }
 
 func TestLastOffset(t *testing.T) {

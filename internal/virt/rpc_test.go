@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,10 +40,12 @@ type fakeLibvirt struct {
 	t       *testing.T
 	dir     string
 	mu      sync.Mutex
-	answers map[uint32]any // []byte, or error
+	answers map[uint32]any // []byte, what makes one, or error
 	hang    chan struct{}  // not nil: calls of hangOn wait for it
 	hangOn  uint32
 	calls   []request
+	onCall  func(proc uint32, conn net.Conn) // once it is answered; may be nil
+	open    atomic.Int32                     // connections
 }
 
 type request struct {
@@ -55,6 +58,12 @@ func newFake(t *testing.T, sockets ...string) *fakeLibvirt {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "virt")
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return newFakeIn(t, dir, sockets...)
+}
+
+func newFakeIn(t *testing.T, dir string, sockets ...string) *fakeLibvirt {
+	t.Helper()
 	f := &fakeLibvirt{t: t, dir: dir, answers: map[uint32]any{
 		procAuthList:   xdr(uint32(1), uint32(0)),
 		procLookupUUID: xdr("vm1", [16]byte{1, 2, 3}, uint32(5)),
@@ -65,7 +74,6 @@ func newFake(t *testing.T, sockets ...string) *fakeLibvirt {
 		t.Cleanup(func() { _ = l.Close() })
 		go f.serve(name, l)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return f
 }
 
@@ -75,7 +83,9 @@ func (f *fakeLibvirt) serve(name string, l net.Listener) {
 		if err != nil {
 			return
 		}
+		f.open.Add(1)
 		go func() {
+			defer f.open.Add(-1)
 			defer conn.Close()
 			for f.answer(name, conn) == nil {
 			}
@@ -107,6 +117,8 @@ func (f *fakeLibvirt) answer(name string, conn net.Conn) error {
 	switch a := answer.(type) {
 	case []byte:
 		body = a
+	case func() []byte:
+		body = a()
 	case libvirtError:
 		// code, domain, message, level: what the library reads of a remote_error.
 		status, body = 1, xdr(a.code, uint32(10), uint32(1), a.message, uint32(2))
@@ -115,6 +127,9 @@ func (f *fakeLibvirt) answer(name string, conn net.Conn) error {
 	}
 	reply := xdr(uint32(28+len(body)), head[4:16], uint32(1), head[20:24], status)
 	_, err := conn.Write(append(reply, body...))
+	if f.onCall != nil {
+		f.onCall(proc, conn)
+	}
 	return err
 }
 

@@ -48,6 +48,7 @@ type plan struct {
 	compare   int // rounds with an empty and a large journal
 
 	migrations int // for each size
+	mib        int // of the volume that is erased and copied
 }
 
 // limit bounds a run that hangs.
@@ -56,11 +57,11 @@ const limit = 10 * time.Minute
 var (
 	whole = plan{
 		part: 16 * time.Second, startups: 10, unmanaged: 200, sizes: []int{1, 8, 32}, managed: 40,
-		calls: 1000, appends: 500, rows: 1_000_000, compare: 60, migrations: 20,
+		calls: 1000, appends: 500, rows: 1_000_000, compare: 60, migrations: 20, mib: 1024,
 	}
 	quick = plan{
 		part: time.Second, startups: 3, unmanaged: 25, sizes: []int{1, 8, 32}, managed: 5,
-		calls: 200, appends: 60, rows: 50_000, compare: 8, migrations: 3,
+		calls: 200, appends: 60, rows: 50_000, compare: 8, migrations: 3, mib: 64,
 	}
 )
 
@@ -116,7 +117,7 @@ func measure(ctx context.Context, p plan, keep bool, out io.Writer) (err error) 
 	b := &bench{stage: st, plan: p, report: report{out: out}}
 	b.note("%s", st.machine())
 	for _, part := range []func(context.Context) error{
-		b.sizesOfPrograms, b.startup, b.syncs, b.unmanagedGuests, b.managedGuests, b.lives, b.migrations, b.memory, b.createVolumes, b.appends, b.commandAppends, b.largeJournal, b.openCommands, b.lockQueries, b.moveTiers,
+		b.sizesOfPrograms, b.startup, b.syncs, b.unmanagedGuests, b.managedGuests, b.lives, b.migrations, b.memory, b.createVolumes, b.appends, b.commandAppends, b.largeJournal, b.openCommands, b.lockQueries, b.moveTiers, b.volumeCosts,
 	} {
 		if err := part(ctx); err != nil {
 			return err
@@ -159,9 +160,9 @@ func (r *report) value(name string, value float64, unit string, most target) {
 	switch {
 	case most == 0:
 	case value <= float64(most):
-		line += fmt.Sprintf("   <= %g ok", most)
+		line += fmt.Sprintf("   <= %.4g ok", most)
 	default:
-		line += fmt.Sprintf("   <= %g MISSED", most)
+		line += fmt.Sprintf("   <= %.4g MISSED", most)
 	}
 	r.print("%s\n", line)
 }

@@ -74,3 +74,38 @@ func (b *bench) fullMove(ctx context.Context, size int64) error {
 	b.value("move_full_10GiB_sparse_ms", float64(time.Since(began).Milliseconds()), "ms", 0)
 	return nil
 }
+
+// volumeCosts measures the jobs of an erasure and of a copy beside the programs that they run, on
+// files or, for root, a loop device. At least nine tenths of their speed is wanted.
+func (b *bench) volumeCosts(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-run", "^TestCost$", "-v", "virtlvm/internal/kinds")
+	cmd.Env = append(os.Environ(), fmt.Sprint("VIRTLVM_BENCH_MIB=", b.plan.mib))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("cannot measure an erasure and a copy: %w: %s", err, out)
+	}
+	took := map[string]float64{}
+	for line := range strings.Lines(string(out)) {
+		var name string
+		var ms float64
+		if n, _ := fmt.Sscanf(line, "cost %s %g", &name, &ms); n == 2 {
+			took[name] = ms
+		} else if strings.HasPrefix(line, "cost_of ") || strings.Contains(line, "SKIP") {
+			b.note("%s", strings.TrimSpace(line))
+		}
+	}
+	const most = 1 / 0.9
+	for _, each := range []struct {
+		name, alone string
+		most        target
+	}{{"erase", "zeroout", most}, {"copy", "convert", most}, {"compared", "convert", 0}} {
+		ours, theirs := took[each.name], took[each.alone]
+		if ours == 0 || theirs == 0 {
+			b.note("%s_per_%s_ratio: SKIP", each.name, each.alone)
+			continue
+		}
+		b.value(fmt.Sprintf("%s_%dMiB_ms", each.name, b.plan.mib), ours, "ms", 0)
+		b.value(each.name+"_per_"+each.alone+"_ratio", ours/theirs, "x", each.most)
+	}
+	return nil
+}

@@ -18,6 +18,7 @@ import (
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/run"
 	"virtlvm/internal/store"
+	"virtlvm/internal/virt"
 )
 
 // Daemon is one life of a host's virtlvmd. All that it is given goes through it, so that
@@ -141,6 +142,7 @@ func (d *Daemon) deps() activation.Deps {
 		Branch: func(ctx context.Context, what string) context.Context {
 			return h.c.named(ctx, h.Name+" "+what)
 		},
+		Unopened:    h.unopened,
 		FenceStatus: func(_ context.Context, host string) (bool, error) { return h.fenceStatus(host) },
 		Settings: func() activation.Settings {
 			return activation.Settings{
@@ -154,6 +156,24 @@ func (d *Daemon) deps() activation.Deps {
 		deps.Runner, deps.Journal = h.mortal.runner(deps.Runner), h.mortal.journal(deps.Journal)
 	}
 	return deps
+}
+
+// unopened reads libvirt's journal as the daemon does, with the real code.
+func (h *Host) unopened(ctx context.Context, since time.Time) ([]activation.Unopened, error) {
+	found, err := virt.UnopenedSince(ctx, journalctl{h}, since)
+	all := make([]activation.Unopened, 0, len(found))
+	for _, u := range found {
+		all = append(all, activation.Unopened(u))
+	}
+	return all, err
+}
+
+// journalctl is that of a host.
+type journalctl struct{ *Host }
+
+func (j journalctl) Run(context.Context, run.Cmd) (run.Result, error) {
+	lines, err := j.Virt.Journal()
+	return run.Result{Stdout: []byte(lines)}, err
 }
 
 func (d *Daemon) openJournal() activation.Journal {

@@ -204,16 +204,38 @@ func TestGuestAttachRefuses(t *testing.T) {
 	require.EqualError(t, err, "guest vm1 has no disk vdz on kvm-a")
 }
 
-// A plain attach-disk of a volume that is off is libvirt's to refuse; one that somebody has
-// activated is held from then on, and given up when it is detached.
+// A plain attach-disk of a volume that is off is libvirt's to refuse, and is explained in the
+// status until the volume is active; one that somebody has activated is held from then on, and
+// given up when it is detached.
 func TestPlainAttachDisk(t *testing.T) {
 	r := newRig(t)
 	withData(r)
-	plain := func() error {
-		return r.a.Virt.Attach(ctx, "vm1", fakevirt.Device{Path: "/dev/vg_two/data", Target: "vdb", Format: "raw"}, false)
+	r.volume("vg_san", "data", rigSize)
+	attach := func(path string) error {
+		return r.a.Virt.Attach(ctx, "vm1", fakevirt.Device{Path: path, Target: "vdb", Format: "raw"}, false)
 	}
+	plain := func() error { return attach("/dev/vg_two/data") }
 	require.ErrorContains(t, plain(), "Cannot access storage file '/dev/vg_two/data': No such file or directory")
-	_, err := r.a.Run("lvchange", "-aey", "vg_two/data")
+	for _, path := range []string{"/dev/vg_san/data", "/dev/vg_san/data", "/dev/vg_else/data", "/srv/none"} {
+		require.ErrorContains(t, attach(path), "No such file or directory")
+	}
+	unopened := func() (texts []string) {
+		for _, e := range r.a.Engine().Status(ctx).Events {
+			if e.Kind == api.EventUnopened && e.Subject == "vg_san/data" {
+				texts = append(texts, e.Text)
+			} else {
+				assert.NotContains(t, e.Text, "else")
+			}
+		}
+		return texts
+	}
+	assert.Equal(t, []string{"libvirt could not open vg_san/data, which is not active on this host: 'virsh attach-disk' activates no volume, 'virtlvm guest attach GUEST vg_san/data' does"}, unopened())
+	_, err := r.a.Run("lvchange", "-aey", "vg_san/data")
+	require.NoError(t, err)
+	assert.Empty(t, unopened())
+	_, err = r.a.Run("lvchange", "-an", "vg_san/data")
+	require.NoError(t, err)
+	_, err = r.a.Run("lvchange", "-aey", "vg_two/data")
 	require.NoError(t, err)
 	require.NoError(t, plain())
 	r.a.Engine().Kick()

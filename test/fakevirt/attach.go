@@ -3,7 +3,10 @@ package fakevirt
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,7 +49,8 @@ func (h *Host) Attach(ctx context.Context, name string, d Device, config bool) e
 			return err
 		}
 		if _, err := os.Stat(h.o.Root + d.Path); err != nil {
-			return fmt.Errorf("Cannot access storage file '%s': %s", d.Path, reason(err)) //nolint:staticcheck // libvirt's words
+			err = fmt.Errorf("Cannot access storage file '%s': %s", d.Path, reason(err)) //nolint:staticcheck // libvirt's words
+			return errors.Join(h.logError(err), err)
 		}
 		if err := add(s.Domain); err != nil {
 			return err
@@ -59,6 +63,30 @@ func (h *Host) Attach(ctx context.Context, name string, d Device, config bool) e
 		}
 		return h.writeStatus(*s)
 	}))
+}
+
+// logError is what libvirtd writes to systemd's journal, as journalctl shows it in JSON.
+func (h *Host) logError(err error) error {
+	f, fail := os.OpenFile(h.journal(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if fail != nil {
+		return fail
+	}
+	line, fail := json.Marshal(map[string]string{"__REALTIME_TIMESTAMP": fmt.Sprint(h.o.Now().UnixMicro()), "MESSAGE": err.Error()})
+	if fail == nil {
+		_, fail = f.Write(append(line, '\n'))
+	}
+	return errors.Join(fail, f.Close())
+}
+
+func (h *Host) journal() string { return filepath.Join(h.locks(), "journal") }
+
+// Journal is what libvirtd has written to systemd's journal, as `journalctl -o json` shows it.
+func (h *Host) Journal() (string, error) {
+	lines, err := os.ReadFile(h.journal())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return string(lines), err
 }
 
 // Detach takes a disk away, as virDomainDetachDeviceFlags of a guest that lets go at once. The

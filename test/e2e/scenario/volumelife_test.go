@@ -107,12 +107,19 @@ func attachLive(e *env) {
 	e.Log(e.must(e.b, "virtlvm guest detach "+guest+" "+data.Full()+" --host "+e.a.Name))
 	require.NotContains(e, e.must(e.a, "virsh -q dumpxml --inactive "+guest), data.Path())
 
-	// A plain attach-disk of a volume that is off is libvirt's to refuse.
+	// A plain attach-disk of a volume that is off is libvirt's to refuse; the status explains it.
 	e.start(e.a, guest)
 	r, err := e.a.Virsh(e.ctx, "attach-disk", guest, data.Path(), "vdb", "--live")
 	require.NoError(e, err)
 	require.NotZero(e, r.Exit)
 	require.Contains(e, r.Stderr, "Cannot access storage file")
+	require.NoError(e, cluster.Eventually(e.ctx, time.Minute, func() error {
+		r, err := e.a.Run(e.ctx, "virtlvm status")
+		if err == nil && !strings.Contains(r.Stdout, "'virtlvm guest attach GUEST "+data.Full()+"' does") {
+			err = fmt.Errorf("the status explains nothing:\n%s", r.Output())
+		}
+		return err
+	}))
 	e.over(e.a, guest, v)
 }
 
