@@ -128,12 +128,23 @@ func TestClaimsSilenceAndFencing(t *testing.T) {
 	require.ErrorContains(t, err, "kvm-a answers, so that it is not off")
 	_, err = b.Engine().DeclareFenced(ctx, api.FencedRequest{Host: "kvm-x"}, "tester")
 	require.ErrorContains(t, err, "kvm-x is no member")
+	_, err = b.Engine().DeclareFenced(ctx, api.FencedRequest{Host: "kvm-b"}, "tester")
+	require.ErrorContains(t, err, "kvm-b is this host, which is not off")
+	_, err = b.Engine().DeclareFenced(ctx, api.FencedRequest{Host: "kvm-a", Withdraw: true}, "tester")
+	require.ErrorContains(t, err, "kvm-a is not declared fenced on kvm-b; those that are: none")
 
 	a.PowerCut()
 	startFails(t, b, "kvm-a is a member of vg_plain and does not say what it has of it (cannot reach kvm-a: no answer), so that nothing of it is activated here; bring that host back or, if it is surely off, run 'virtlvm host fenced kvm-a' on kvm-b")
 	_, err = b.Engine().DeclareFenced(ctx, api.FencedRequest{Host: "kvm-a"}, "tester")
 	require.NoError(t, err)
 	startFails(t, other, "kvm-a is a member of vg_plain and does not say") // it has not been told
+	_, err = b.Engine().DeclareFenced(ctx, api.FencedRequest{Host: "kvm-aa", Withdraw: true}, "tester")
+	require.ErrorContains(t, err, "kvm-aa is not declared fenced on kvm-b; those that are: kvm-a")
+	_, err = b.Engine().DeclareFenced(ctx, api.FencedRequest{Host: "kvm-a", Withdraw: true}, "tester")
+	require.NoError(t, err)
+	startFails(t, b, "kvm-a is a member of vg_plain and does not say")
+	_, err = b.Engine().DeclareFenced(ctx, api.FencedRequest{Host: "kvm-a"}, "tester")
+	require.NoError(t, err)
 	b.StopDaemon()
 	b.StartDaemon()
 	require.NoError(t, b.Virt.Start(ctx, "vm1"), "written down")
@@ -273,4 +284,30 @@ func TestClaimsChangeNoMetadata(t *testing.T) {
 	a := hosts[0]
 	_, err := a.Engine().Create(ctx, activation.Work{Key: "one"}, "vg_plain/new", 4<<20)
 	require.ErrorContains(t, err, "volume group vg_plain has no lvmlockd, so that no volume in it is made")
+}
+
+// Hosts that have neither lvmlockd nor sanlock need none of them for it.
+func TestClaimsWithoutLvmlockd(t *testing.T) {
+	_, hosts := claiming(t, "kvm-a", "kvm-b")
+	a, b := hosts[0], hosts[1]
+	for _, h := range hosts {
+		require.NoError(t, h.LVM.LockStop("vg_san"))
+		require.NoError(t, h.LVM.StopLvmlockd())
+		require.NoError(t, h.LVM.KillSanlock())
+		h.StopDaemon()
+		h.StartDaemon()
+	}
+	require.NoError(t, a.Virt.Start(ctx, "vm1"))
+	startFails(t, b, "vg_plain/vm1 is claimed exclusively by kvm-a for guest vm1")
+	lock, err := b.Locks().Show(ctx, "vg_plain/vm1")
+	require.NoError(t, err)
+	require.Len(t, lock.Hosts, 1)
+	assert.Equal(t, api.KnownPeers, lock.Known)
+	assert.Equal(t, "kvm-a", lock.Hosts[0].Host)
+	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{}))
+	require.Eventually(t, func() bool {
+		b.Engine().Kick()
+		return b.Engine().Status(ctx).Holds.Exclusive == 1 && len(b.Engine().Status(ctx).Pending) == 0 && slices.Equal(active(hosts), []string{"kvm-b"})
+	}, 20*time.Second, 50*time.Millisecond)
+	settled(t, b)
 }
