@@ -407,7 +407,7 @@ func (m *Manager) AskMembers(ctx context.Context, vg string) map[string]error {
 		all.Go(func() {
 			_, counts, err := m.askMember(m.Branch(ctx, "asks "+host+" whether it is there"), host, q)
 			if said[i] = err; err == nil && !counts {
-				said[i] = errFenced
+				said[i] = ErrFenced
 			}
 		})
 	}
@@ -421,7 +421,8 @@ func (m *Manager) AskMembers(ctx context.Context, vg string) map[string]error {
 	return answers
 }
 
-var errFenced = errors.New("it does not answer, and counts as off")
+// ErrFenced is what AskMembers says of a member that is silent and counts as off.
+var ErrFenced = errors.New("it does not answer, and counts as off")
 
 // memberHosts lists the members of a VG: live is who answers, fail who does not, dead who is
 // fenced and does not.
@@ -431,7 +432,7 @@ func (m *Manager) memberHosts(ctx context.Context, vg string) map[int]lease.Host
 	for i, host := range m.Settings().Claims[vg] {
 		h := lease.Host{ID: i + 1, Name: host, Self: host == m.Host, State: model.HostLive}
 		switch err := said[host]; {
-		case errors.Is(err, errFenced):
+		case errors.Is(err, ErrFenced):
 			h.State = model.HostDead
 		case err != nil:
 			h.State = model.HostFail

@@ -14,6 +14,8 @@ import (
 type Condition struct {
 	VG      lvm.VG
 	Managed bool
+	// Claimed: it has no lvmlockd, and its volumes are claimed among its hosts.
+	Claimed bool
 	// Stuck and Err say why nothing more is known; Stuck: an LVM command hangs.
 	Stuck bool
 	Err   error
@@ -47,6 +49,7 @@ func (m *Manager) Conditions(ctx context.Context) ([]Condition, error) {
 		c := Condition{VG: vg, Started: lookErr == nil && now.started(vg.Name)}
 		managed, err := m.managed(vg.Name, vg.LockType)
 		c.Managed = managed && err == nil
+		c.Claimed = c.Managed && vg.LockType == "none"
 		m.mu.Lock()
 		c.Stuck = m.queue(vg.Name).stuck != nil
 		m.mu.Unlock()

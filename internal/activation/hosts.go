@@ -28,6 +28,21 @@ func (m *Manager) LiveHosts(ctx context.Context) ([]string, error) {
 	return sortedKeys(names), failed
 }
 
+// Off reports whether a host is certainly off: sanlock calls it dead in each lockspace of our
+// VGs in which it knows it, or it is silent and counts as fenced.
+func (m *Manager) Off(ctx context.Context, host string) bool {
+	hosts, err := m.Hosts(ctx)
+	if err != nil {
+		return false
+	}
+	for _, h := range hosts[host] {
+		if h.State != model.HostDead {
+			return false
+		}
+	}
+	return len(hosts[host]) > 0 || m.isFenced(ctx, host)
+}
+
 // lockspaces are the hosts of the lockspaces of our VGs, by VG and host id.
 func (m *Manager) lockspaces(ctx context.Context) (map[string]map[int]lease.Host, error) {
 	m.mu.Lock()

@@ -175,7 +175,8 @@ type PeerReport struct {
 	Why      string          `json:"why,omitempty"`
 	Plan     json.RawMessage `json:"plan,omitempty"`
 	Targets  []PeerTarget    `json:"targets"`
-	Deadline int64           `json:"deadline"` // seconds from now; below 0: passed
+	Backend  bool            `json:"backend,omitempty"` // it runs outside of the daemon
+	Deadline int64           `json:"deadline"`          // seconds from now; below 0: passed
 	Progress *Progress       `json:"progress,omitempty"`
 	// Of a command that has ended.
 	Final   bool            `json:"final"`

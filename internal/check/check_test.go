@@ -89,10 +89,24 @@ func rows() []row {
 
 		{"lvm.claims", "agree", claims, p, "vg_old (kvm-a, kvm-b)", ""},
 		{"lvm.claims", "silent", func(f *Facts) { claims(f); f.Claims["vg_old"]["kvm-b"] = errBroken }, f, "kvm-b of vg_old: broken", "virtlvm host fenced kvm-b"},
+		{"lvm.claims", "fenced", func(f *Facts) { claims(f); f.Claims["vg_old"]["kvm-b"] = activation.ErrFenced }, w, "kvm-b of vg_old does not answer and counts as off", "virtlvm host fenced kvm-b --withdraw"},
 		{"lvm.claims", "not a member", func(f *Facts) { claims(f); f.Members["vg_old"] = []string{"kvm-b", "kvm-c"} }, f, "kvm-a is not among the members of vg_old (kvm-b, kvm-c)", "virtlvm.toml"},
 		{"lvm.claims", "not seen", func(f *Facts) { claims(f); f.VGs.Value = f.VGs.Value[:2] }, w, "this host does not see it", ""},
 		{"lvm.claims", "converted", func(f *Facts) { claims(f); f.VGs.Value[2].VG.LockType = "sanlock" }, w, "has been converted", "take [vg.vg_old] out"},
 		{"lvm.claims", "unlisted", func(f *Facts) { f.VGs.Err = errBroken }, s, "cannot be listed", ""},
+
+		// A host without lvmlockd and sanlock, all of whose volumes are claimed.
+		{"lvm.tools", "claims alone", lockless, p, "", ""},
+		{"lvm.tools", "claims alone, and no dmsetup", func(f *Facts) { lockless(f); f.Missing = append(f.Missing, "dmsetup") }, f, "not installed: dmsetup", ""},
+		{"lvm.use_lvmlockd", "claims alone", lockless, s, "no volume group here has LVM's locks", ""},
+		{"lvm.host_id", "claims alone", lockless, s, "no volume group here has LVM's locks", ""},
+		{"lvm.lvmlockd", "claims alone", lockless, s, "no volume group here has LVM's locks", ""},
+		{"lvm.managed", "claims alone", lockless, p, "vg_old", ""},
+		{"sanlock.daemon", "claims alone", lockless, s, "no volume group here has LVM's locks", ""},
+		{"sanlock.host_name", "claims alone", lockless, s, "no volume group here has LVM's locks", ""},
+		{"virtlvm.boot", "claims alone", lockless, p, "", ""},
+		{"virtlvm.boot", "claims alone, and no virtlvmd", func(f *Facts) { lockless(f); delete(f.Units.Value, "virtlvmd.service") }, f, "no virtlvmd.service", ""},
+		{"lvm.lvmlockd", "claims, and locks elsewhere", func(f *Facts) { claims(f); f.Local.Value.LockdRunning = false }, f, "does not run", ""},
 
 		{"lvm.lockspaces", "stopped", func(f *Facts) { f.san().Started = false }, f, "lockspace of vg_san is not started", "--lockstart vg_san"},
 		{"lvm.lockspaces", "nothing to manage", func(f *Facts) { f.VGs.Value = nil }, s, "no volume group", ""},
@@ -107,6 +121,7 @@ func rows() []row {
 		{"lvm.global_lock", "lvmlockd down", func(f *Facts) { f.LockdDown = true }, s, "cannot be listed", ""},
 
 		{"lvm.autoactivation", "on", func(f *Facts) { f.san().VG.Autoactivation = true }, w, "it is on for vg_san", "vgchange --setautoactivation n vg_san"},
+		{"lvm.autoactivation", "on for a claimed one", func(f *Facts) { claims(f); f.old().VG.Autoactivation = true }, w, "it is on for vg_old", "on one host alone, while no other changes the volume group: 'vgchange --setautoactivation n vg_old'"},
 		{"lvm.autoactivation", "unlisted", func(f *Facts) { f.VGs.Err = errBroken }, s, "", ""},
 
 		{"lvm.activators", "all", activator("ExecStart=/sbin/vgchange -ay"), w, "/etc/systemd/system/x.service activates every free volume here", "take it out"},
@@ -234,6 +249,18 @@ func TestGoodHostPasses(t *testing.T) {
 	}
 }
 
+// A host without lvmlockd and sanlock that claims all it has is right, too.
+func TestHostWithoutLocksPasses(t *testing.T) {
+	f := good()
+	lockless(f)
+	f.Guests[0].Disks[0].VG, f.Guests[0].Disks[0].LV = "vg_old", "vm9"
+	for _, r := range Run(f) {
+		assert.Contains(t, []string{api.CheckPass, api.CheckSkip}, r.State, "%s: %s", r.ID, r.Detail)
+		assert.Empty(t, r.Fix, r.ID)
+		assert.Empty(t, r.Repairs, r.ID)
+	}
+}
+
 func TestJudgements(t *testing.T) {
 	seen := map[string]map[string]bool{}
 	for _, tt := range append(rows(), moreRows()...) {
@@ -301,7 +328,9 @@ func TestRepairs(t *testing.T) {
 		id    string
 		argv  string // "" for none
 	}{
-		"autoactivation":              {func(f *Facts) { f.san().VG.Autoactivation = true }, "lvm.autoactivation:vg_san", "vgchange --setautoactivation n vg_san"},
+		"autoactivation": {func(f *Facts) { f.san().VG.Autoactivation = true }, "lvm.autoactivation:vg_san", "vgchange --setautoactivation n vg_san"},
+		// Two hosts that are told so at once would write the metadata at once.
+		"autoactivation, claimed":     {func(f *Facts) { claims(f); f.old().VG.Autoactivation = true }, "lvm.autoactivation:vg_old", ""},
 		"autoactivation, not started": {func(f *Facts) { f.san().VG.Autoactivation, f.san().Started = true, false }, "lvm.autoactivation:vg_san", ""},
 		"lockspace":                   {func(f *Facts) { f.san().Started = false }, "lvm.lockspaces:vg_san", "vgchange --lockstart vg_san"},
 		"lockspace, lvmlockd down":    {func(f *Facts) { f.san().Started, f.Local.Value.LockdRunning = false, false }, "lvm.lockspaces:vg_san", ""},

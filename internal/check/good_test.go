@@ -98,10 +98,33 @@ func good() *Facts {
 
 // claims adds a VG without lvmlockd whose two members agree.
 func claims(f *Facts) {
-	f.VGs.Value = append(f.VGs.Value, activation.Condition{VG: lvm.VG{Name: "vg_old", UUID: "o", LockType: "none"}, Managed: true, Started: true})
+	f.VGs.Value = append(f.VGs.Value, activation.Condition{
+		VG: lvm.VG{Name: "vg_old", UUID: "o", LockType: "none"}, Managed: true, Claimed: true, Started: true,
+		Volumes: []activation.VolumeCondition{{
+			Volume: model.Volume{ID: model.VolumeID{VG: "o", LV: "o1"}, VG: "vg_old", LV: "vm9", LockType: "none", SegType: "linear", LeaseOffset: -1, LockLV: "o1"},
+			Actual: model.Actual{Lock: model.ModeEX, Active: true}, Held: true,
+		}},
+	})
 	f.Members = map[string][]string{"vg_old": {"kvm-a", "kvm-b"}}
 	f.Claims = map[string]map[string]error{"vg_old": {"kvm-b": nil}}
 }
+
+// lockless makes it a host that has neither lvmlockd nor sanlock, and claims all it has.
+func lockless(f *Facts) {
+	claims(f)
+	f.VGs.Value = f.VGs.Value[1:] // not vg_san
+	f.Missing = []string{"lvmlockd", "lvmlockctl", "sanlock"}
+	f.LVMConfig.Value["use_lvmlockd"], f.LVMConfig.Value["host_id"] = "0", "0"
+	f.Local, f.Lockspaces, f.Sanlock, f.LockdDown = Got[lease.Local]{}, Got[[]lease.Lockspace]{}, Got[lease.Daemon]{}, true
+	f.SanlockConf, f.Renewals, f.HostTables, f.LeaseVolumes = nil, nil, nil, nil
+	f.Watchdog = Got[Watchdog]{}
+	for _, name := range []string{"lvmlockd", "sanlock", "wdmd"} {
+		delete(f.Units.Value, name+".service")
+	}
+}
+
+// old is the condition of vg_old where claims has added it.
+func (f *Facts) old() *activation.Condition { return &f.VGs.Value[len(f.VGs.Value)-1] }
 
 // san is the condition of vg_san.
 func (f *Facts) san() *activation.Condition { return &f.VGs.Value[0] }

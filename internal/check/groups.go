@@ -1,10 +1,12 @@
 package check
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
 	"virtlvm/internal/activation"
+	"virtlvm/internal/api"
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/model"
 )
@@ -28,6 +30,21 @@ func (f *Facts) needVGs() (Result, bool) {
 		return skip("there is no volume group to manage"), false
 	}
 	return Result{}, true
+}
+
+// claimsOnly: the volumes of all that is managed here are claimed among hosts, so that
+// nothing needs lvmlockd and sanlock.
+func (f *Facts) claimsOnly() bool {
+	all := f.managed()
+	return len(all) > 0 && !slices.ContainsFunc(all, func(c activation.Condition) bool { return !c.Claimed })
+}
+
+// lockless is a result of what LVM's locks need, which is no FAIL where there are none.
+func (f *Facts) lockless(r Result) Result {
+	if r.State == api.CheckFail && f.claimsOnly() {
+		return skip("no volume group here has LVM's locks (%s)", r.Detail)
+	}
+	return r
 }
 
 func checkManaged(f *Facts) Result {
@@ -106,7 +123,10 @@ func checkClaims(f *Facts) Result {
 		}
 		names = append(names, vg+" ("+join(members, ", ")+")")
 		for _, host := range sortedKeys(f.Claims[vg]) {
-			if err := f.Claims[vg][host]; err != nil {
+			switch err := f.Claims[vg][host]; {
+			case errors.Is(err, activation.ErrFenced):
+				found.warn("bring it back, which ends that by itself; if it is not off, 'virtlvm host fenced "+host+" --withdraw'", "%s of %s does not answer and counts as off, so that guests start here without its word", host, vg)
+			case err != nil:
 				found.fail("bring it back or, if it is off for sure, 'virtlvm host fenced "+host+"'; the members must be the same on all hosts", "%s of %s: %s", host, vg, oneLine(err.Error()))
 			}
 		}
@@ -180,8 +200,13 @@ func checkAutoactivation(f *Facts) Result {
 			continue
 		}
 		cmd := lvm.NoAutoactivationCmd(c.VG.Name)
-		found.warn("'"+strings.Join(cmd.Argv(), " ")+"'", "it is on for %s: a host that boots may grab every free volume, so that guests elsewhere do not start", c.VG.Name)
-		if c.Started && !c.Stuck {
+		fix := "'" + strings.Join(cmd.Argv(), " ") + "'"
+		if c.Claimed {
+			fix = "on one host alone, while no other changes the volume group: " + fix
+		}
+		found.warn(fix, "it is on for %s: a host that boots may grab every free volume, so that guests elsewhere do not start", c.VG.Name)
+		// Without a lock on it two hosts could write the metadata at once.
+		if c.Started && !c.Stuck && !c.Claimed {
 			found.repair(Repair{c.VG.Name, activation.Repair{Cmd: cmd, Target: model.Volume{VG: c.VG.Name, ID: model.VolumeID{VG: c.VG.UUID}}}})
 		}
 	}

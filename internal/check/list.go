@@ -48,7 +48,7 @@ func All() []Check {
 			"`vgchange --lock-type sanlock VG` while nothing in it is active on any host. Who cannot convert it can have virtlvm's hosts ask each other: `unsafe_claims` in virtlvm.toml, see docs/locks.md.", checkUnshared,
 		}, {
 			"lvm.claims", groupLVM, "that the members of claimed volume groups agree",
-			"There hosts ask each other in place of LVM's locks. FAIL: this host is not named as a member, another one does not answer or names other members (no guest can start there then), or the volume group has locks. WARN: one is declared fenced.",
+			"There hosts ask each other in place of LVM's locks. FAIL: this host is not named as a member, or another one does not answer or names other members (no guest can start there then). WARN: one counts as fenced, or the volume group is not seen, or has LVM's locks by now. Where all volume groups are such, what only LVM's locks need is a SKIP if it is not there.",
 			"The same `members` in virtlvm.toml of all of them; bring a silent host back or, if it is off for sure, `virtlvm host fenced NAME`.", checkClaims,
 		}, {
 			"lvm.lockspaces", groupLVM, "that the lockspaces are started",

@@ -12,23 +12,26 @@ const maxHostID = 2000
 
 // program is one that virtlvm runs, the package that brings it, and what does not work
 // without it; "" where nothing does.
-type program struct{ name, from, lost string }
+type program struct {
+	name, from, lost string
+	locks            bool // where volume groups have LVM's locks
+}
 
 func programs() []program {
 	return []program{
-		{"lvs", "lvm2", ""},
-		{"vgs", "lvm2", ""},
-		{"pvs", "lvm2", ""},
-		{"lvchange", "lvm2", ""},
-		{"vgchange", "lvm2", ""},
-		{"lvmconfig", "lvm2", ""},
-		{"dmsetup", "dmsetup or device-mapper", ""},
-		{"lvmlockd", "lvm2-lockd", ""},
-		{"lvmlockctl", "lvm2-lockd", ""},
-		{"sanlock", "sanlock", ""},
-		{"qemu-img", "qemu-utils or qemu-img", "guests with image chains are refused"},
-		{"prlimit", "util-linux", "guests with image chains are refused"},
-		{"ssh", "openssh-client or openssh-clients", "no live migration"},
+		{"lvs", "lvm2", "", false},
+		{"vgs", "lvm2", "", false},
+		{"pvs", "lvm2", "", false},
+		{"lvchange", "lvm2", "", false},
+		{"vgchange", "lvm2", "", false},
+		{"lvmconfig", "lvm2", "", false},
+		{"dmsetup", "dmsetup or device-mapper", "", false},
+		{"lvmlockd", "lvm2-lockd", "", true},
+		{"lvmlockctl", "lvm2-lockd", "", true},
+		{"sanlock", "sanlock", "", true},
+		{"qemu-img", "qemu-utils or qemu-img", "guests with image chains are refused", false},
+		{"prlimit", "util-linux", "guests with image chains are refused", false},
+		{"ssh", "openssh-client or openssh-clients", "no live migration", false},
 	}
 }
 
@@ -37,7 +40,7 @@ func checkTools(f *Facts) Result {
 	var lost, from []string
 	for _, p := range programs() {
 		switch {
-		case !slices.Contains(f.Missing, p.name):
+		case !slices.Contains(f.Missing, p.name), p.locks && f.claimsOnly():
 		case p.lost != "":
 			found.warn("install "+p.from, "%s is not installed: %s", p.name, p.lost)
 		default:
@@ -78,7 +81,7 @@ func checkUseLvmlockd(f *Facts) Result {
 		found.fail("set use_lvmlockd = 1 in the section global of /etc/lvm/lvm.conf, then 'systemctl enable --now sanlock lvmlockd'",
 			"it is %s: LVM takes no locks on this host", value)
 	}
-	return found.result("")
+	return f.lockless(found.result(""))
 }
 
 // hostID is our host_id from lvmlocal.conf, 0 where there is none.
@@ -110,7 +113,7 @@ func checkHostID(f *Facts) Result {
 			}
 		}
 	}
-	return found.result("%s", value)
+	return f.lockless(found.result("%s", value))
 }
 
 // checkHostIDUnique compares the name that stands at our host_id on the disks with ours.

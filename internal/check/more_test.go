@@ -124,6 +124,10 @@ func moreRows() []row {
 		{"volumes.dm_without_lock", "orphaned is no such", func(f *Facts) {
 			f.vm1().Actual = model.Actual{Lock: model.ModeEX, Orphan: true, Active: true}
 		}, p, "", ""},
+		{"volumes.dm_without_lock", "claimed", claims, p, "", ""},
+		{"volumes.dm_without_lock", "without a claim", func(f *Facts) { claims(f); f.old().Volumes[0].Actual.Lock = model.ModeOff }, w, "vg_old/vm9 is active on this host without a claim", "'virtlvm activate vg_old/vm9', which is refused where another host claims it"},
+		{"volumes.dm_without_lock", "claims not known", func(f *Facts) { claims(f); f.Alone, f.old().Volumes[0].Actual.Lock = true, model.ModeOff }, s, "virtlvmd does not run", ""},
+		{"volumes.lock_without_dm", "a claim alone", func(f *Facts) { claims(f); f.old().Volumes[0].Actual.Active = false }, p, "", ""},
 		{"volumes.dm_without_lock", "locks unreadable", func(f *Facts) { f.Local.Err = errBroken }, s, "locks cannot be read", ""},
 		{"volumes.dm_without_lock", "no VG readable", func(f *Facts) { f.san().Err = errBroken }, s, "no volume group can be read", ""},
 		{"volumes.lock_without_dm", "one", func(f *Facts) { f.vm2().Actual.Lock = model.ModeSH }, w, "a lock (sh) of vg_san/vm2, which is not active", "lvchange -an vg_san/vm2"},

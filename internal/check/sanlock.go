@@ -18,7 +18,7 @@ func checkLvmlockd(f *Facts) Result {
 	case !f.Local.Value.LockdRunning:
 		found.fail("'systemctl enable --now lvmlockd'", "it does not run: no volume can be locked")
 	}
-	return found.result("")
+	return f.lockless(found.result(""))
 }
 
 func checkSanlock(f *Facts) Result {
@@ -32,7 +32,7 @@ func checkSanlock(f *Facts) Result {
 	case v != nil && slices.Compare(v, sanlockLeast) < 0:
 		found.warn("upgrade sanlock to 3.8 or later", "%s is older than any with which virtlvm has been tried", d.Version)
 	}
-	return found.result("%s", d.Version)
+	return f.lockless(found.result("%s", d.Version))
 }
 
 // checkWatchdog: a host whose sanlock dies, or loses its storage, must be reset before
@@ -103,7 +103,7 @@ func checkHostName(f *Facts) Result {
 	case f.Host != "" && f.Host != want:
 		found.warn("'systemctl restart virtlvmd'", "virtlvmd calls itself %s, and sanlock %s", f.Host, want)
 	}
-	return found.result("%s", want)
+	return f.lockless(found.result("%s", want))
 }
 
 // checkOrphans: leases that a lvmlockd has left protect on, and nobody here can drop them.

@@ -46,6 +46,9 @@ func checkBoot(f *Facts) Result {
 	var found findings
 	for _, name := range bootUnits() {
 		u := f.Units.Value[name]
+		if name != "virtlvmd.service" && f.claimsOnly() {
+			continue
+		}
 		if !u.Loaded {
 			found.fail("install it", "there is no %s", name)
 		} else if u.Enabled == "disabled" || u.Enabled == "masked" {

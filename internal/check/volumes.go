@@ -12,6 +12,11 @@ import (
 // eachVolume calls fn for the volumes of the managed VGs that could be judged; none is the
 // result where there are no such.
 func (f *Facts) eachVolume(fn func(activation.VolumeCondition)) (none Result, ok bool) {
+	return f.eachVolumeOf(func(activation.Condition) bool { return true }, fn)
+}
+
+// eachVolumeOf is eachVolume for some of the VGs.
+func (f *Facts) eachVolumeOf(which func(activation.Condition) bool, fn func(activation.VolumeCondition)) (none Result, ok bool) {
 	if none, ok = f.needVGs(); !ok {
 		return none, false
 	}
@@ -23,7 +28,9 @@ func (f *Facts) eachVolume(fn func(activation.VolumeCondition)) (none Result, ok
 		if c.Err != nil {
 			continue
 		}
-		judged = true
+		if judged = true; !which(c) {
+			continue
+		}
 		for _, v := range c.Volumes {
 			fn(v)
 		}
@@ -36,22 +43,40 @@ func (f *Facts) eachVolume(fn func(activation.VolumeCondition)) (none Result, ok
 
 func checkDMWithoutLock(f *Facts) Result {
 	var found findings
-	none, ok := f.eachVolume(func(v activation.VolumeCondition) {
-		if !v.Actual.Active || v.Actual.Lock != model.ModeOff {
-			return
+	unlocked := func(v activation.VolumeCondition) bool { return v.Actual.Active && v.Actual.Lock == model.ModeOff }
+	none, ok := f.eachVolumeOf(locked, func(v activation.VolumeCondition) {
+		if unlocked(v) {
+			found.fail("end what uses it here and 'lvchange -an "+v.Name()+"', or take the lock with 'lvchange -aey "+v.Name()+"', which is refused where another host has it",
+				"%s is active on this host without a lock: another host may write it too", v.Name())
 		}
-		found.fail("end what uses it here and 'lvchange -an "+v.Name()+"', or take the lock with 'lvchange -aey "+v.Name()+"', which is refused where another host has it",
-			"%s is active on this host without a lock: another host may write it too", v.Name())
 	})
 	if !ok {
 		return none
 	}
+	if f.Alone && slices.ContainsFunc(f.managed(), claimed) {
+		if found.state == "" {
+			return skip("virtlvmd does not run, which knows what is claimed")
+		}
+		return found.result("")
+	}
+	// Nobody else's is activated while it is active here, but by hand.
+	_, _ = f.eachVolumeOf(claimed, func(v activation.VolumeCondition) {
+		if unlocked(v) {
+			found.warn("'lvchange -an "+v.Name()+"' where nothing uses it, or 'virtlvm activate "+v.Name()+"', which is refused where another host claims it",
+				"%s is active on this host without a claim: no guest on it starts elsewhere, and who activates it elsewhere by hand writes it too", v.Name())
+		}
+	})
 	return found.result("")
 }
 
+func locked(c activation.Condition) bool  { return !c.Claimed }
+func claimed(c activation.Condition) bool { return c.Claimed }
+
+// checkLockWithoutDM: a claim without its device is for virtlvmd to put right; see
+// checkPending.
 func checkLockWithoutDM(f *Facts) Result {
 	var found findings
-	none, ok := f.eachVolume(func(v activation.VolumeCondition) {
+	none, ok := f.eachVolumeOf(locked, func(v activation.VolumeCondition) {
 		if v.Actual.Active || v.Actual.Lock == model.ModeOff || v.Actual.Orphan {
 			return
 		}

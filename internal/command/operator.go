@@ -283,13 +283,20 @@ const (
 	FailedWord ResolveAs = "failed"
 )
 
+func checkWord(as ResolveAs) error {
+	if as == DoneWord || as == FailedWord {
+		return nil
+	}
+	return api.NewError(api.KindBadRequest, fmt.Sprintf("a command can be resolved as %s or as %s, not as %q", DoneWord, FailedWord, as))
+}
+
 // Resolve ends a command whose outcome could not be found out.
 func (m *Manager) Resolve(ctx context.Context, id int64, req api.ResolveRequest, by string) (api.Command, error) {
 	as, why := ResolveAs(req.As), oneLine(req.Why)
-	switch {
-	case as != DoneWord && as != FailedWord:
-		return api.Command{}, api.NewError(api.KindBadRequest, fmt.Sprintf("a command can be resolved as %s or as %s, not as %q", DoneWord, FailedWord, req.As))
-	case why == "":
+	if err := checkWord(as); err != nil {
+		return api.Command{}, err
+	}
+	if why == "" {
 		return api.Command{}, api.NewError(api.KindBadRequest, "say why: it is kept in the journal")
 	}
 	e, err := m.Journal.Entry(ctx, id)

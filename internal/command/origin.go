@@ -39,7 +39,7 @@ func (m *Manager) follow(ctx context.Context, e store.Entry) (time.Duration, boo
 	if early := e.Next.Sub(m.Now()); early > 0 {
 		return early, true
 	}
-	return m.reconcile(ctx, e, func(e store.Entry) (Verdict, error) { return m.investigate(ctx, e, err) })
+	return m.reconcile(ctx, e, func(e store.Entry) (Verdict, error) { return m.investigate(ctx, e, report, err) })
 }
 
 // waitFor: the command has not ended as far as this host knows. why is the executor's word,
@@ -75,9 +75,16 @@ func lost(s model.CommandState) bool {
 	return false
 }
 
-// investigate finds out without the executor where that is dead or does not know. asked is
-// why it could not be asked just now.
-func (m *Manager) investigate(ctx context.Context, e store.Entry, asked error) (Verdict, error) {
+// goesOnThere reports whether an executor that lives looks after a command by itself, and may
+// still do what is missing of it: one without a backend, whose plan it knows, that it has not
+// given up.
+func goesOnThere(r api.PeerReport) bool {
+	return !r.Backend && len(r.Plan)+len(r.Targets) > 0 && r.State != string(model.StateReconcileSkip)
+}
+
+// investigate finds out without the executor where that is dead or does not know. report is
+// what it has just said, asked why it could not be asked.
+func (m *Manager) investigate(ctx context.Context, e store.Entry, report api.PeerReport, asked error) (Verdict, error) {
 	kind, known := m.Kinds[e.Kind]
 	switch {
 	case !known:
@@ -86,6 +93,8 @@ func (m *Manager) investigate(ctx context.Context, e store.Entry, asked error) (
 		return Verdict{}, asked
 	case asked == nil && !lost(e.PeerState):
 		return Verdict{Outcome: NotYet, Reason: fmt.Sprintf("it is %s on %s", e.PeerState, e.Executor)}, nil
+	case asked == nil && goesOnThere(report):
+		return Verdict{Outcome: NotYet, Reason: fmt.Sprintf("it is %s on %s, which goes on with it by itself%s", e.PeerState, e.Executor, colon(report.Why))}, nil
 	}
 	leave, err := turn(ctx, m.looks)
 	if err != nil {
@@ -168,6 +177,9 @@ func (m *Manager) heard(ctx context.Context, e store.Entry, r api.PeerReport) (s
 		state := model.CommandState(r.State)
 		if !state.Known() {
 			return api.NewError(api.KindInternal, fmt.Sprintf("%s says that command %d is %q, which is no state", e.Executor, r.ID, r.State))
+		}
+		if r.Final != state.Final() {
+			return api.NewError(api.KindInternal, fmt.Sprintf("%s says that command %d is %s, and whether it has ended contradicts that", e.Executor, r.ID, state))
 		}
 		if e.PeerState == "" {
 			// The executor's clock decides; this one waits a little longer.

@@ -109,7 +109,7 @@ func (m *Manager) again(ctx context.Context, e store.Entry, q api.PeerCommand, e
 // report is a row as its origin is told.
 func (m *Manager) report(e store.Entry) api.PeerReport {
 	r := api.PeerReport{
-		ID: e.ID, State: string(e.State), Why: e.Why, Plan: e.Plan, Targets: []api.PeerTarget{}, Final: e.State.Final(),
+		ID: e.ID, State: string(e.State), Why: e.Why, Plan: e.Plan, Targets: []api.PeerTarget{}, Backend: e.Backend, Final: e.State.Final(),
 		Deadline: int64(e.Deadline.Sub(m.Now()).Seconds()), Progress: store.ProgressOf(m.command(e).Progress),
 	}
 	for _, t := range e.Targets {
@@ -124,10 +124,16 @@ func (m *Manager) report(e store.Entry) api.PeerReport {
 // PeerAck takes the word of an origin that it has the answer, or that it has found out what
 // this host did not know.
 func (m *Manager) PeerAck(ctx context.Context, peer string, q api.PeerAck) error {
+	if q.Found != "" {
+		if err := checkWord(ResolveAs(q.Found)); err != nil {
+			return err
+		}
+	}
 	e, found, err := m.Journal.EntryOf(ctx, peer, q.Sequence)
 	if err != nil || !found || e.Side != model.SideExecutor {
 		return err
 	}
+	m.contradicted(ctx, e, q)
 	if !e.State.Final() {
 		if q.Found == "" {
 			return api.NewError(api.KindBadRequest, fmt.Sprintf("command %d has not ended on %s (%s)", e.ID, m.Host, e.State))
@@ -141,6 +147,23 @@ func (m *Manager) PeerAck(ctx context.Context, peer string, q api.PeerAck) error
 	}
 	_, err = m.Journal.Change(ctx, e.ID, func(e *store.Entry) error { e.Acknowledged = true; return nil })
 	return err
+}
+
+// contradicted notes that an origin takes a command that has ended here for another one than
+// it is: neither row changes any more, and a person may want to know.
+func (m *Manager) contradicted(ctx context.Context, e store.Entry, q api.PeerAck) {
+	if !e.State.Final() || e.Acknowledged || q.Found == "" || (ResolveAs(q.Found) == FailedWord) == (e.Error != "") {
+		return
+	}
+	m.Log.Warn("two hosts do not agree on how a command has ended", "command_id", e.ID, "kind", e.Kind, "host", e.Origin, "state", e.State, "err", e.Error, "there", q.Found, "why", q.Why)
+	m.remark(ctx, e, fmt.Sprintf("%s takes it for %s%s, which it is not here: look at both journals", e.Origin, q.Found, brackets(oneLine(q.Why))))
+}
+
+func brackets(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " (" + s + ")"
 }
 
 // PeerNotice takes the hint that these commands have something to tell. Those that this host

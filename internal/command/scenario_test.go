@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -138,6 +139,52 @@ func TestRestartedWhileInside(t *testing.T) {
 		e := b.until(b.only().ID, time.Minute, model.StateCompleted)
 		assert.Equal(t, []string{"STARTED", "PROCESSING", "INTERRUPTED", "COMPLETED"}, path(e))
 		a.until(c.ID, 2*time.Minute, model.StateCompleted)
+	}, "a", "b")
+}
+
+// What runs inside of the executor's daemon goes on there after a restart, sooner or later: the
+// origin waits for its word as long as that host lives, and does not judge from what is not
+// there yet.
+func TestRestartedWhileInsideAndGoesOn(t *testing.T) {
+	for name, cancelled := range map[string]bool{"goes on": false, "cancelled": true} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(s *sim) {
+				s.w.inside, s.w.resumes, s.w.shy, s.w.startErr = true, true, 1<<30, errors.New("libvirt does not answer")
+				a, b := s.hosts["a"], s.hosts["b"]
+				c := a.run(copyOf("v1", "b"))
+				e := b.until(b.only().ID, time.Minute, model.StateProcessing)
+				if cancelled {
+					_, err := a.m().Cancel(ctx, c.ID, api.CancelRequest{}, "operator uid 0")
+					require.NoError(t, err)
+				}
+				b.restart()
+				time.Sleep(3 * time.Hour)
+				assert.Equal(t, "INTERRUPTED", b.get(e.ID).State)
+				c = a.get(c.ID)
+				assert.Equal(t, "RECONCILE_RETRY", c.State, "%v %s", path(c), c.Error)
+				assert.Equal(t, "it is INTERRUPTED on b, which goes on with it by itself: virtlvmd was restarted", c.Why)
+				s.w.set(func(w *world) { w.shy = 0 })
+				want := map[bool]model.CommandState{false: model.StateCompleted, true: model.StateFailed}[cancelled]
+				b.until(e.ID, 2*time.Hour, want)
+				c = a.until(c.ID, 2*time.Hour, model.StateReconciled)
+				assert.Equal(t, cancelled, c.Error != "", c.Error)
+			}, "a", "b")
+		})
+	}
+}
+
+// It dies before it has gone on: then the origin judges.
+func TestRestartedWhileInsideAndDies(t *testing.T) {
+	simulate(t, func(s *sim) {
+		s.w.inside, s.w.resumes, s.w.shy, s.w.startErr = true, true, 1<<30, errors.New("libvirt does not answer")
+		a, b := s.hosts["a"], s.hosts["b"]
+		c := a.run(copyOf("v1", "b"))
+		b.until(b.only().ID, time.Minute, model.StateProcessing)
+		b.restart()
+		time.Sleep(time.Hour)
+		s.die("b")
+		c = a.until(c.ID, 2*time.Hour, model.StateReconciled)
+		assert.Equal(t, "nothing was copied", c.Error)
 	}, "a", "b")
 }
 

@@ -123,6 +123,25 @@ func TestBadPeerRequests(t *testing.T) {
 	}, "b")
 }
 
+// What an executor says counts only where it makes sense.
+func TestBadReports(t *testing.T) {
+	simulate(t, func(s *sim) {
+		c, _ := remote(s, nil)
+		a := s.hosts["a"].m()
+		for _, bad := range []api.PeerReport{
+			{State: "DONE"}, {State: ""}, {State: "DONE", Final: true}, {State: "PROCESSING", Final: true}, {State: "RECONCILE_SKIPPED", Final: true}, {State: "COMPLETED"},
+		} {
+			e, err := a.Journal.Entry(ctx, c.ID)
+			require.NoError(t, err)
+			_, err = a.heard(ctx, e, bad)
+			assert.Equal(t, api.KindInternal, api.KindOf(err), "%+v", bad)
+			after, err := a.Journal.Entry(ctx, c.ID)
+			require.NoError(t, err)
+			assert.Equal(t, e, after)
+		}
+	}, "a", "b")
+}
+
 func TestAcksAreLost(t *testing.T) {
 	simulate(t, func(s *sim) {
 		a, b := s.hosts["a"], s.hosts["b"]

@@ -346,12 +346,19 @@ func (k guestAttach) undo(ctx context.Context, c command.Command, p attachPlan, 
 }
 
 // Investigate implements command.Kind: only the executor's libvirt knows.
-func (k guestAttach) Investigate(_ context.Context, c command.Command) (command.Verdict, error) {
-	return gone(c)
+func (k guestAttach) Investigate(ctx context.Context, c command.Command) (command.Verdict, error) {
+	var p attachPlan
+	if err := recallOr(c, &p, &p.AttachArgs); err != nil {
+		return command.Verdict{}, err
+	}
+	return k.gone(ctx, c, p.Guest, p.Live && !p.Config)
 }
 
-// gone is the verdict on a change to a guest of a host that is dead: the guest has ended with
-// it, and what its definition says is looked up there.
-func gone(c command.Command) (command.Verdict, error) {
-	return notDone("%s is gone, and the guest with it; its definition there tells what has become of the disk", c.Executor), nil
+// gone is the verdict on a change to a guest of a host that is off: the guest has ended with it.
+// What its definition says is to be looked up there, unless it was not to be touched.
+func (d Deps) gone(ctx context.Context, c command.Command, guest string, liveOnly bool) (command.Verdict, error) {
+	if !liveOnly || !d.Engine.Off(ctx, c.Executor) {
+		return notYet("only on %s it can be told what has become of the disk: look at guest %s there ('virsh dumpxml'), and tell with 'virtlvm command resolve'", c.Executor, guest), nil
+	}
+	return notDone("%s is off, and guest %s has ended with it", c.Executor, guest), nil
 }

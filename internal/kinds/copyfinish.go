@@ -122,7 +122,7 @@ func (k volumeCopy) Investigate(ctx context.Context, c command.Command) (command
 		switch {
 		case made:
 			return done("%s is a copy of %s, compared", args.Destination, args.Source), nil
-		case !args.Overwrite, len(c.Plan) == 0:
+		case !args.Overwrite:
 			return notDone("cannot copy %s to %s: %s never began", args.Source, args.Destination, c.Executor), nil
 		}
 		return notYet("%s was to be written over, and it cannot be told from here whether it was; ask %s", args.Destination, c.Executor), nil

@@ -159,6 +159,10 @@ func (k guestDetach) still(_ context.Context, p detachPlan, refused error) (live
 }
 
 // Investigate implements command.Kind.
-func (guestDetach) Investigate(_ context.Context, c command.Command) (command.Verdict, error) {
-	return gone(c)
+func (k guestDetach) Investigate(ctx context.Context, c command.Command) (command.Verdict, error) {
+	var p detachPlan
+	if err := recallOr(c, &p, &p.DetachArgs); err != nil {
+		return command.Verdict{}, err
+	}
+	return k.gone(ctx, c, p.Guest, p.Live && !p.Config)
 }

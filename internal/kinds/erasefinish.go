@@ -52,8 +52,9 @@ func (k volumeErase) find(ctx context.Context, p erasePlan) (v model.Volume, the
 			return v, false, nameErr
 		}
 		_, _, err = k.Engine.ExtentSize(ctx, vg)
+		return v, false, err
 	}
-	return v, err == nil && v.ID == p.ID, err
+	return v, err == nil && (v.ID == p.ID || p.ID == model.VolumeID{}), err
 }
 
 // verb of messages.
@@ -181,11 +182,12 @@ func (k volumeErase) failed(ctx context.Context, w activation.Work, p erasePlan,
 // Investigate implements command.Kind. The volume, or its absence, and its tags tell, since
 // LVM's metadata is the same on all hosts.
 func (k volumeErase) Investigate(ctx context.Context, c command.Command) (command.Verdict, error) {
-	if len(c.Plan) == 0 {
-		return notDone("%s has never accepted it", c.Executor), nil
+	p, err := k.arguments(c.Args)
+	if len(c.Plan) > 0 {
+		p = erasePlan{}
+		err = recall(c, &p)
 	}
-	var p erasePlan
-	if err := recall(c, &p); err != nil {
+	if err != nil {
 		return command.Verdict{}, err
 	}
 	v, there, err := k.find(ctx, p)
@@ -203,7 +205,7 @@ func (k volumeErase) Investigate(ctx context.Context, c command.Command) (comman
 	from, incomplete := zeroedTo(v)
 	switch {
 	case incomplete && v.HasTag(model.TagIncomplete+c.Key):
-		return notDone("cannot %s %s: %s is gone; %d of its %d bytes are zeros, and no guest is started from it; ask for it again, on any host, to go on from there", k.verb(), p.Volume, c.Executor, from, p.Size), nil
+		return notDone("cannot %s %s: %s is gone; %d of its %d bytes are zeros, and no guest is started from it; ask for it again, on any host, to go on from there", k.verb(), p.Volume, c.Executor, from, v.Size), nil
 	case k.remove:
 		return notDone("cannot %s %s: %s is gone, and the volume is still there", k.verb(), p.Volume, c.Executor), nil
 	}

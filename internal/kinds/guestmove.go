@@ -223,10 +223,24 @@ func (k guestMove) Cancel(ctx context.Context, c command.Command) error {
 	return k.moving.Cancel(ctx, c)
 }
 
-// Investigate implements command.Kind.
+// Investigate implements command.Kind. Where the executor has never said what it plans, only a
+// guest that runs where it was to go is evidence.
 func (k guestMove) Investigate(ctx context.Context, c command.Command) (command.Verdict, error) {
 	if c, ok := migration(c); ok {
 		return migrate{k.Deps}.Investigate(ctx, c)
 	}
-	return k.moving.Investigate(ctx, c)
+	if len(c.Plan) > 0 {
+		return k.moving.Investigate(ctx, c)
+	}
+	var a api.GuestMoveArgs
+	if err := decode(c.Args, &a); err != nil {
+		return command.Verdict{}, err
+	}
+	if a.ToHost != "" {
+		v, err := migrate{k.Deps}.judge(ctx, migratePlan{From: c.Executor, MigrateArgs: api.MigrateArgs{Guest: a.Guest, To: a.ToHost}})
+		if err != nil || v.Outcome == command.Done {
+			return v, err
+		}
+	}
+	return neverHeard(c, "guest "+a.Guest), nil
 }

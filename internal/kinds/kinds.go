@@ -50,6 +50,7 @@ type Engine interface {
 	Remove(ctx context.Context, w activation.Work, v model.Volume) error
 	Settle(ctx context.Context, uuid string) error
 	LiveHosts(context.Context) ([]string, error)
+	Off(ctx context.Context, host string) bool
 }
 
 // Jobs runs programs outside of the daemon.
@@ -157,6 +158,15 @@ func recall(c command.Command, into any) error {
 	return nil
 }
 
+// recallOr is recall for an origin: where the executor was never heard of there is no plan. It
+// may have accepted the request all the same, and then only what was asked for is known.
+func recallOr(c command.Command, plan, args any) error {
+	if len(c.Plan) == 0 {
+		return decode(c.Args, args)
+	}
+	return recall(c, plan)
+}
+
 func record(plan any) (json.RawMessage, error) {
 	doc, err := json.Marshal(plan)
 	if err != nil {
@@ -188,6 +198,12 @@ func notDone(format string, args ...any) command.Verdict {
 
 func notYet(format string, args ...any) command.Verdict {
 	return command.Verdict{Outcome: command.NotYet, Reason: oneLine(fmt.Sprintf(format, args...))}
+}
+
+// neverHeard is the verdict on a command whose executor is gone and may have accepted it, and
+// of which nothing is seen from elsewhere.
+func neverHeard(c command.Command, about string) command.Verdict {
+	return notYet("%s never said whether it accepted this, and what it has done cannot be told from here: look at %s, and tell with 'virtlvm command resolve'", c.Executor, about)
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -34,6 +35,7 @@ const (
 	statePaused  = "paused"
 	stateRunning = "running"
 	jobOut       = "migration out"
+	jobIn        = "migration in"
 )
 
 // Plan implements command.Kind.
@@ -220,17 +222,10 @@ func (k migrate) Finish(ctx context.Context, c command.Command, s command.Sight)
 	return v, err
 }
 
-// Investigate implements command.Kind.
+// Investigate implements command.Kind. Without a plan the guest is looked for by its name.
 func (k migrate) Investigate(ctx context.Context, c command.Command) (command.Verdict, error) {
-	if len(c.Plan) == 0 {
-		var args api.MigrateArgs
-		if err := decode(c.Args, &args); err != nil {
-			return command.Verdict{}, err
-		}
-		return notDone("cannot migrate %s to %s: %s has never accepted it", args.Guest, args.To, c.Executor), nil
-	}
-	var p migratePlan
-	if err := recall(c, &p); err != nil {
+	p := migratePlan{From: c.Executor}
+	if err := recallOr(c, &p, &p.MigrateArgs); err != nil {
 		return command.Verdict{}, err
 	}
 	if p.Offline {
@@ -251,10 +246,18 @@ func (g place) as(p migratePlan) bool {
 	return g.Present && (g.Runs || p.Paused && g.State == statePaused) && !g.migrating
 }
 
+// query names the guest to other hosts.
+func (p migratePlan) query() api.GuestQuery {
+	if p.UUID == "" {
+		return api.GuestQuery{Name: p.Guest}
+	}
+	return api.GuestQuery{UUID: p.UUID}
+}
+
 // judge looks where the guest is: on the source, on the destination, then on all hosts.
 func (k migrate) judge(ctx context.Context, p migratePlan) (command.Verdict, error) {
-	from, fromErr := k.ask(ctx, p.From, p.UUID)
-	to, toErr := k.ask(ctx, p.To, p.UUID)
+	from, fromErr := k.ask(ctx, p.From, p.query())
+	to, toErr := k.ask(ctx, p.To, p.query())
 	switch {
 	case fromErr == nil && from.migrating:
 		return notYet("libvirt is still migrating %s", p.Guest), nil
@@ -276,27 +279,32 @@ func (k migrate) judge(ctx context.Context, p migratePlan) (command.Verdict, err
 }
 
 // ask asks one host, this one without a connection.
-func (k migrate) ask(ctx context.Context, host, uuid string) (place, error) {
+func (k migrate) ask(ctx context.Context, host string, q api.GuestQuery) (place, error) {
 	if host == k.Host {
-		return k.here(uuid)
+		return k.here(q)
 	}
 	var g place
-	err := k.Peers.Call(ctx, host, api.RoutePeerGuest, api.GuestQuery{UUID: uuid}, &g.GuestAnswer)
+	err := k.Peers.Call(ctx, host, api.RoutePeerGuest, q, &g.GuestAnswer)
 	return g, err
 }
 
-func (k migrate) here(uuid string) (place, error) {
+func (k migrate) here(q api.GuestQuery) (place, error) {
 	snap, err := k.Guests.Observe()
 	if err != nil {
 		return place{}, err
 	}
-	g, listed := snap.ByUUID[uuid]
-	switch snap.Liveness(uuid, "") {
+	for uuid, g := range snap.ByUUID {
+		if q.UUID == "" && g.Name == q.Name {
+			q.UUID = uuid
+		}
+	}
+	g, listed := snap.ByUUID[q.UUID]
+	switch snap.Liveness(q.UUID, q.Name) {
 	case guests.Gone:
 		return place{GuestAnswer: api.GuestAnswer{State: "gone"}}, nil
 	case guests.Alive:
 		if listed {
-			return place{api.GuestAnswer{Present: true, State: g.State, Runs: g.State == stateRunning}, g.Job.Async == jobOut}, nil
+			return place{api.GuestAnswer{Present: true, State: g.State, Runs: g.State == stateRunning}, g.Job.Async == jobOut || g.Job.Async == jobIn}, nil
 		}
 	case guests.Unknown:
 	}
@@ -323,18 +331,24 @@ func (k migrate) exclusive(ctx context.Context, p migratePlan) bool {
 	return all > 0
 }
 
-// search asks every host that is alive. One that is dead, as sanlock counts, runs nothing;
-// one that is alive and does not answer may.
+// search asks every host that is alive, and the two of the migration unless they are
+// certainly off: without lvmlockd nobody tells which hosts are alive. One that is off runs
+// nothing; one that does not answer may.
 func (k migrate) search(ctx context.Context, p migratePlan) (command.Verdict, error) {
 	live, err := k.Engine.LiveHosts(ctx)
 	if err != nil {
 		return command.Verdict{}, notKnown("cannot tell which hosts are alive: %v", err)
 	}
+	for _, host := range []string{p.From, p.To} {
+		if !slices.Contains(live, host) && !k.Engine.Off(ctx, host) {
+			live = append(live, host)
+		}
+	}
 	found, at := "", place{}
 	for _, host := range live {
-		g, err := k.ask(ctx, host, p.UUID)
+		g, err := k.ask(ctx, host, p.query())
 		if err != nil {
-			return notYet("%s, which is alive, cannot say whether %s runs there: %v", host, p.Guest, err), nil
+			return notYet("%s, which is not known to be off, cannot say whether %s runs there: %v", host, p.Guest, err), nil
 		}
 		if !g.Present {
 			continue

@@ -155,11 +155,13 @@ func (k migrate) isDefined(ctx context.Context, p migratePlan) (bool, error) {
 // investigateOffline: a definition that is on the destination is what was asked for.
 func (k migrate) investigateOffline(ctx context.Context, c command.Command, p migratePlan) (command.Verdict, error) {
 	var there api.GuestAnswer
-	query := api.GuestQuery{UUID: p.UUID}
 	if p.To == k.Host {
 		dom, _, err := k.guest(p.Guest)
-		there.Defined = err == nil && dom.UUID == p.UUID
-	} else if err := k.Peers.Call(ctx, p.To, api.RoutePeerGuest, query, &there); err != nil {
+		if err != nil && !isNotFound(err) {
+			return command.Verdict{}, err
+		}
+		there.Defined = err == nil && (p.UUID == "" || dom.UUID == p.UUID)
+	} else if err := k.Peers.Call(ctx, p.To, api.RoutePeerGuest, p.query(), &there); err != nil {
 		return notYet("%s cannot say whether %s is defined there: %v", p.To, p.Guest, err), nil
 	}
 	if there.Defined {

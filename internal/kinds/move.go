@@ -133,6 +133,43 @@ func (k volumeMove) Plan(ctx context.Context, args json.RawMessage) (command.Pla
 	return k.full(ctx, p, toVG, nil)
 }
 
+// Investigate implements command.Kind. Where the executor has never said what it plans, a new
+// volume has the tag of its command from its first moment on.
+func (k volumeMove) Investigate(ctx context.Context, c command.Command) (command.Verdict, error) {
+	if len(c.Plan) > 0 {
+		return k.moving.Investigate(ctx, c)
+	}
+	var a api.MoveArgs
+	if err := decode(c.Args, &a); err != nil {
+		return command.Verdict{}, err
+	}
+	vg, lv, err := splitName(a.Volume)
+	if err != nil {
+		return command.Verdict{}, err
+	}
+	d := moveDisk{Volume: vg + "/" + lv}
+	if a.ToVG == "" && a.ToPool == "" {
+		return k.transferred(ctx, movePlan{Disks: []moveDisk{d}, ToHost: a.ToHost}, nil)
+	}
+	if a.ToVG == "" || a.ToVG == vg {
+		return neverHeard(c, "the definitions of its guests"), nil
+	}
+	if a.Name != "" {
+		lv = a.Name
+	}
+	d.Dest = a.ToVG + "/" + lv
+	dst, err := k.dest(ctx, d)
+	switch {
+	case err != nil:
+		return command.Verdict{}, err
+	case !dst.HasTag(model.TagCommand + c.Key):
+		return notDone("cannot move %s to %s: %s is gone, and has made nothing", d.Volume, d.Dest, c.Executor), nil
+	case !dst.HasTag(model.TagIncomplete + c.Key):
+		return done("%s has the content of %s", d.Dest, d.Volume), nil
+	}
+	return neverHeard(c, d.Volume+" and "+d.Dest), nil
+}
+
 // movableVolume is nil for a volume whose content is somebody's own and whole.
 func movableVolume(v model.Volume) error {
 	if key, ok := v.HasTagOf(model.TagIncomplete); ok {
@@ -269,9 +306,6 @@ func (k moving) Cancel(ctx context.Context, c command.Command) error {
 // Investigate implements command.Kind. The tags of the volumes and the leases tell, since
 // they are the same on all hosts.
 func (k moving) Investigate(ctx context.Context, c command.Command) (command.Verdict, error) {
-	if len(c.Plan) == 0 {
-		return notDone("%s has never accepted it", c.Executor), nil
-	}
 	var p movePlan
 	if err := recall(c, &p); err != nil {
 		return command.Verdict{}, err

@@ -296,26 +296,37 @@ func (k volumeResize) describe(p resizePlan, user *user, room int64) string {
 	return text
 }
 
-// Investigate implements command.Kind. The size of the volume is the same on all hosts; what
-// its image or a guest has seen of it is not known elsewhere.
+// Investigate implements command.Kind. The size of the volume is the same on all hosts, and of
+// a raw one it is all there is; what size an image on it has is not known elsewhere.
 func (k volumeResize) Investigate(ctx context.Context, c command.Command) (command.Verdict, error) {
 	var p resizePlan
-	if len(c.Plan) == 0 {
-		return notDone("cannot resize: %s never began", c.Executor), nil
-	}
-	if err := recall(c, &p); err != nil {
+	if err := recallOr(c, &p, &p.ResizeArgs); err != nil {
 		return command.Verdict{}, err
 	}
 	v, err := k.Engine.Lookup(ctx, p.Volume)
 	switch {
-	case isNotFound(err), err == nil && v.ID != p.ID:
+	case isNotFound(err), err == nil && len(c.Plan) > 0 && v.ID != p.ID:
 		return notDone("cannot resize %s: it has been removed or replaced meanwhile", p.Volume), nil
 	case err != nil:
 		return command.Verdict{}, err
-	case v.Size == p.Old:
-		return notDone("cannot resize %s: %s is gone, and has changed nothing", p.Volume, c.Executor), nil
-	case p.Format == formatRaw && v.Size == p.Size:
-		return done("%s has %d bytes", p.Volume, v.Size), nil
+	case p.Add: // to what size, only a plan says
+		return neverHeard(c, v.Name()), nil
 	}
-	return notDone("%s has %d bytes, and %s, which would have resized its image, is gone: ask once more", p.Volume, v.Size, c.Executor), nil
+	if known := v.Format(); p.Format == "" && known != "" {
+		p.Format = known
+	}
+	extent, _, err := k.Engine.ExtentSize(ctx, v.VG)
+	if err != nil {
+		return command.Verdict{}, err
+	}
+	room, err := k.room(ctx, p.Format, p.Size, extent)
+	switch {
+	case err != nil:
+		return command.Verdict{}, err
+	case p.Format != formatQcow2 && v.Size == room:
+		return done("%s has %d bytes", v.Name(), v.Size), nil
+	case p.Format != formatQcow2, !p.Shrink && v.Size < room: // the volume grows before its image
+		return notDone("cannot resize %s: it has %d bytes, and %s is gone", v.Name(), v.Size, c.Executor), nil
+	}
+	return notYet("%s is gone, and the size of the image on %s (%d bytes) can be read only where that is active; look at it, and tell with 'virtlvm command resolve'", c.Executor, v.Name(), v.Size), nil
 }

@@ -141,11 +141,8 @@ func (k volumeSnapshot) failed(ctx context.Context, w activation.Work, p snapsho
 // Investigate implements command.Kind. The tags of the volume tell, as those of a copy do; of a
 // file nothing is known elsewhere.
 func (k volumeSnapshot) Investigate(ctx context.Context, c command.Command) (command.Verdict, error) {
-	if len(c.Plan) == 0 {
-		return notDone("%s has never accepted it", c.Executor), nil
-	}
 	var p snapshotPlan
-	if err := recall(c, &p); err != nil {
+	if err := recallOr(c, &p, &p.SnapshotArgs); err != nil {
 		return command.Verdict{}, err
 	}
 	if p.toFile() {

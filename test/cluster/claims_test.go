@@ -274,3 +274,29 @@ func TestClaimsChangeNoMetadata(t *testing.T) {
 	_, err := a.Engine().Create(ctx, activation.Work{Key: "one"}, "vg_plain/new", 4<<20)
 	require.ErrorContains(t, err, "volume group vg_plain has no lvmlockd, so that no volume in it is made")
 }
+
+// Hosts that have neither lvmlockd nor sanlock need none of them for it.
+func TestClaimsWithoutLvmlockd(t *testing.T) {
+	_, hosts := claiming(t, "kvm-a", "kvm-b")
+	a, b := hosts[0], hosts[1]
+	for _, h := range hosts {
+		require.NoError(t, h.LVM.LockStop("vg_san"))
+		require.NoError(t, h.LVM.StopLvmlockd())
+		require.NoError(t, h.LVM.KillSanlock())
+		h.StopDaemon()
+		h.StartDaemon()
+	}
+	require.NoError(t, a.Virt.Start(ctx, "vm1"))
+	startFails(t, b, "vg_plain/vm1 is claimed exclusively by kvm-a for guest vm1")
+	lock, err := b.Locks().Show(ctx, "vg_plain/vm1")
+	require.NoError(t, err)
+	require.Len(t, lock.Hosts, 1)
+	assert.Equal(t, api.KnownPeers, lock.Known)
+	assert.Equal(t, "kvm-a", lock.Hosts[0].Host)
+	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{}))
+	require.Eventually(t, func() bool {
+		b.Engine().Kick()
+		return b.Engine().Status(ctx).Holds.Exclusive == 1 && len(b.Engine().Status(ctx).Pending) == 0 && slices.Equal(active(hosts), []string{"kvm-b"})
+	}, 20*time.Second, 50*time.Millisecond)
+	settled(t, b)
+}
