@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"virtlvm/internal/api"
@@ -21,7 +22,7 @@ func (m *Manager) DeclareFenced(ctx context.Context, req api.FencedRequest, by s
 	}
 	return m.Record(ctx, by, "host fenced", argv, nil, func(ctx context.Context) (string, error) {
 		if req.Withdraw {
-			return req.Host + " is not declared fenced any more", m.dropFenced(ctx, req.Host)
+			return req.Host + " is not declared fenced any more", m.withdrawFenced(ctx, req.Host)
 		}
 		if err := m.mayBeFenced(ctx, req.Host); err != nil {
 			return "", err
@@ -39,6 +40,22 @@ func (m *Manager) DeclareFenced(ctx context.Context, req api.FencedRequest, by s
 		m.Kick()
 		return f.Host + " is declared fenced", nil
 	})
+}
+
+// withdrawFenced refuses a host that is not declared: it is another one that is meant, and
+// that one would go on counting as off.
+func (m *Manager) withdrawFenced(ctx context.Context, host string) error {
+	m.mu.Lock()
+	_, declared := m.fenced[host]
+	names := strings.Join(sortedKeys(m.fenced), ", ")
+	m.mu.Unlock()
+	switch {
+	case declared:
+		return m.dropFenced(ctx, host)
+	case names == "":
+		names = "none"
+	}
+	return api.NewError(api.KindNotFound, fmt.Sprintf("%s is not declared fenced on %s; those that are: %s", host, m.Host, names))
 }
 
 // mayBeFenced refuses what cannot be meant.

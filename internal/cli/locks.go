@@ -111,7 +111,7 @@ func (p *program) stale(hints []api.StaleHint) error {
 func (p *program) hostsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "hosts", Usage: "list the hosts of the cluster", UsageText: "virtlvm hosts",
-		Description: description("Lists the hosts of the lockspaces, and peers of the configuration. STATE is sanlock's: live,\nfail (it does not renew its leases, which become free in the time told), dead (also one that\nhas left), unknown; RENEWED is how long ago its lease was seen renewed. LATENCY and CLOCK, how\nfar its clock is ahead of this host's, come from its daemon, asked by the relay. EX and SH\ncount the volumes it holds, `?` if the leases cannot be read.",
+		Description: description("Lists the hosts of the lockspaces, and peers of the configuration. STATE is sanlock's: live,\nfail (it does not renew its leases, which become free in the time told), dead (also one that\nhas left), unknown; RENEWED is how long ago its lease was seen renewed. LATENCY and CLOCK, how\nfar its clock is ahead of this host's, come from its daemon, asked by the relay. EX and SH\ncount the volumes it holds, `?` where that cannot be told.",
 			"virtlvm hosts"),
 		Action: func(c *cli.Context) error {
 			if err := args(c, 0, 0); err != nil {

@@ -96,7 +96,7 @@ func (k volumeCopy) spoiled(ctx context.Context, w activation.Work, p copyPlan, 
 	if !dst.HasTag(tag) {
 		return "", nil
 	}
-	if r.Step > 0 {
+	if touched(r) {
 		return fmt.Sprintf("; the old content of %s is lost and the new one not complete: it stays tagged %s, and no guest is started from it; copy once more with --overwrite, or remove it", p.Destination, tag), nil
 	}
 	return "", k.Engine.Retag(ctx, w, dst, nil, []string{tag})

@@ -284,7 +284,8 @@ func (p snapshotPlan) steps(key string, virtual, room int64) [][]string {
 	case !p.running() && !p.toFile():
 		return copySteps(p.copy(), virtual, room, hostDevice)
 	case !p.running():
-		convert := []string{"qemu-img", "convert", "-p", "-T", "none", "-f", p.Format, "-O", p.ToFormat}
+		// To a file qemu-img flushes nothing unless it is told to.
+		convert := []string{"qemu-img", "convert", "-p", "-t", "writeback", "-T", "none", "-f", p.Format, "-O", p.ToFormat}
 		if p.Bandwidth > 0 {
 			convert = append(convert, "-r", strconv.FormatInt(p.Bandwidth*mebibyte, 10))
 		}

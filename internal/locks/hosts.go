@@ -39,7 +39,7 @@ func (l *Locks) HostList(ctx context.Context) ([]api.Host, error) {
 		}
 	}
 	l.addPeers(ctx, rows)
-	l.addMembers(rows, vgs)
+	l.addMembers(ctx, rows, vgs)
 	if len(rows) == 0 && problem != nil {
 		return nil, problem
 	}
@@ -143,9 +143,9 @@ func (l *Locks) addPeers(ctx context.Context, rows map[rowKey]*api.Host) {
 	}
 }
 
-// addMembers adds the members of VGs without lvmlockd, of which sanlock knows nothing, and
-// which hosts are declared fenced here.
-func (l *Locks) addMembers(rows map[rowKey]*api.Host, vgs []string) {
+// addMembers adds the members of VGs without lvmlockd, of which sanlock knows nothing, with
+// what they say that they have claimed, and which hosts are declared fenced here.
+func (l *Locks) addMembers(ctx context.Context, rows map[rowKey]*api.Host, vgs []string) {
 	named := func(name string) (found []*api.Host) {
 		for k, row := range rows {
 			if k.name == name && k.state != model.HostDead {
@@ -155,18 +155,51 @@ func (l *Locks) addMembers(rows map[rowKey]*api.Host, vgs []string) {
 		return found
 	}
 	for _, vg := range vgs {
-		for _, name := range l.Engine.Members(vg) {
+		members := l.Engine.Members(vg)
+		if len(members) == 0 {
+			continue
+		}
+		said := l.claims(ctx, vg, members)
+		for _, name := range members {
 			if len(named(name)) == 0 {
 				rows[rowKey{0, name, ""}] = &api.Host{Name: name, Self: name == l.Host, VGs: []string{}, Age: -1}
 			}
 			for _, row := range named(name) {
 				row.VGs = append(row.VGs, vg)
+				addClaims(row, said[name])
 			}
 		}
 	}
 	for _, f := range l.Engine.FencedHosts() {
 		for _, row := range named(f.Host) {
 			row.Problem = fmt.Sprintf("declared fenced by %s at %s: while it is silent, it keeps nobody here from its volume groups without lvmlockd", f.By, time.UnixMilli(f.At).Local().Format(time.DateTime))
+		}
+	}
+}
+
+// claims asks the members of a VG without lvmlockd what they have.
+func (l *Locks) claims(ctx context.Context, vg string, members []string) map[string]said {
+	others := slices.DeleteFunc(slices.Clone(members), func(name string) bool { return name == l.Host })
+	all := l.askEach(ctx, vg, others)
+	all[l.Host] = index(l.Engine.LocksHere(ctx, api.LocksQuery{VG: vg}))
+	return all
+}
+
+// addClaims counts what a host has said; one that is silent may have anything.
+func addClaims(row *api.Host, s said) {
+	if s.err != nil {
+		row.Exclusive, row.Shared = -1, -1
+	}
+	if row.Exclusive < 0 {
+		return
+	}
+	for _, lock := range s.locks {
+		switch modeOf(lock) {
+		case model.ModeEX:
+			row.Exclusive++
+		case model.ModeSH:
+			row.Shared++
+		case model.ModeOff:
 		}
 	}
 }

@@ -246,6 +246,25 @@ func TestHostNames(t *testing.T) {
 	assert.EqualValues(t, 7, r.Command)
 }
 
+// Of members of a VG without lvmlockd no lease tells what they hold: they do.
+func TestHostsThatClaim(t *testing.T) {
+	w := newWorld(3, 3)
+	w.members = []string{"kvm-a", "kvm-b", "kvm-c"}
+	w.held(0, 1, ex)
+	w.held(1, 2, ex)
+	w.held(2, 2, sh)
+	delete(w.said, "kvm-c")
+	w.holders, w.leaseOK = nil, false
+	all, err := w.locks(t).HostList(t.Context())
+	require.NoError(t, err)
+	var said []string
+	for _, h := range all {
+		said = append(said, fmt.Sprintf("%s %v %d %d", h.Name, h.VGs, h.Exclusive, h.Shared))
+	}
+	assert.Equal(t, []string{"kvm-a [vg] 1 0", "kvm-b [vg] 1 1", "kvm-c [vg] -1 -1"}, said)
+	assert.Contains(t, all[2].Problem, "kvm-c cannot be reached")
+}
+
 func TestWatchHosts(t *testing.T) {
 	w := newWorld(0, 2)
 	l, seen := w.locks(t), map[hostKey]lease.Host{}
