@@ -58,9 +58,9 @@ func (f folder) make(r record, found [][]string) error {
 		return err
 	}
 	files := map[string]string{
-		"job.json": string(doc), "job.sh": script(string(f), found), "lock": "", "step": "", "out": "", "err": "",
-		// Made now, so that a disk that is full then has room for it.
-		"end.new": strings.Repeat(" ", 64),
+		"job.json": string(doc), "job.sh": script(string(f), found), "lock": "", "out": "", "err": "",
+		// Made now, so that a disk that is full then has room for them.
+		"step": "0\n", "end.new": strings.Repeat(" ", 64),
 	}
 	for name, content := range files {
 		if err := writeSynced(temp.path(name), content); err != nil {

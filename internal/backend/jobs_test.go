@@ -131,6 +131,10 @@ func TestNeverTwiceEvenIfTheUnitIsForgotten(t *testing.T) {
 	b.program("note", "echo x >>"+ran)
 	b.start([]string{"note"})
 	b.end()
+	require.Eventually(t, func() bool { // the record is there before the unit has ended
+		u, err := b.units.State(ctx, backend.UnitName("1"))
+		return err == nil && !u.Running
+	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, b.units.Lose())
 	require.NoError(t, os.Remove(b.file("end")))
 	b.start([]string{"note"})
@@ -386,4 +390,50 @@ func TestRevoke(t *testing.T) {
 	begun, err = b.jobs().Revoke("1")
 	require.NoError(t, err)
 	assert.True(t, begun)
+}
+
+// before is a service manager with something that happens before it starts a unit.
+type before struct {
+	backend.Units
+	do func()
+}
+
+func (b before) Start(ctx context.Context, u backend.Unit) error {
+	b.do()
+	return b.Units.Start(ctx, u)
+}
+
+// That a step has begun must be told: where the disk is full it does not begin, or what it has
+// written would be taken for untouched.
+func TestNoStepWithoutItsRecord(t *testing.T) {
+	b := newBench(t)
+	ran := filepath.Join(t.TempDir(), "ran")
+	b.program("note", "echo x >>"+ran)
+	b.o.Units = before{b.units, func() {
+		info, err := os.Stat(b.file("step"))
+		require.NoError(t, err)
+		assert.Positive(t, info.Size(), "it has its place on the disk before")
+		require.NoError(t, os.Remove(b.file("step")))
+		require.NoError(t, os.Mkdir(b.file("step"), 0o700)) // stands for a disk that takes nothing
+	}}
+	b.start([]string{"note"})
+	r := b.end()
+	assert.Equal(t, backend.Exited, r.State)
+	assert.Equal(t, 74, r.Code)
+	assert.Zero(t, r.Step)
+	assert.NoFileExists(t, ran)
+}
+
+// Whoever looks at a job holds its lock for a moment, shared. The job waits for that.
+func TestBeginsWhileSomebodyLooks(t *testing.T) {
+	b := newBench(t)
+	b.o.Units = before{b.units, func() {
+		f, err := os.Open(b.file("lock"))
+		require.NoError(t, err)
+		require.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_SH))
+		time.AfterFunc(300*time.Millisecond, func() { _ = f.Close() })
+	}}
+	b.start([]string{"true"})
+	r := b.end()
+	assert.True(t, r.OK(), r.String())
 }

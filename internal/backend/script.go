@@ -12,7 +12,8 @@ const (
 )
 
 // script is job.sh. That it has begun is on the disk before a step does anything, so that a job
-// that never ran is known as such after a power cut, too. A signal that asks the job to stop reaches the step as well, since
+// that never ran is known as such after a power cut, too; and no step begins without a word of
+// it. The lock is waited for: whoever looks at the job has it for a moment. A signal that asks the job to stop reaches the step as well, since
 // they share a control group: the shell must outlive it, to write the exit record. dash
 // and others run a trap only when the command in the foreground has ended.
 func script(dir string, steps [][]string) string {
@@ -21,7 +22,7 @@ func script(dir string, steps [][]string) string {
 # Written by virtlvmd. It refuses to run twice.
 dir=%s
 exec 9>>"$dir/lock" || exit %[2]d
-flock -n 9 || exit %[3]d
+flock -w 10 9 || exit %[3]d
 rmdir "$dir/ready" || exit %[3]d
 sync "$dir" || exit %[2]d
 cd /
@@ -39,7 +40,8 @@ begin() {
 	if [ -n "$stopped" ]; then
 		end "$stopped"
 	fi
-	echo "$1" >"$dir/step"
+	# In its place: a disk that is full has room for it.
+	echo "$1" 1<>"$dir/step" || end %[2]d
 }
 `, quote(dir), exitCannotBegin, exitRanAlready)
 	for i, argv := range steps {

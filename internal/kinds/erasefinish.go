@@ -157,8 +157,7 @@ func (k volumeErase) failed(ctx context.Context, w activation.Work, p erasePlan,
 	if !there {
 		return k.refused(ctx, w, p, reason+"; it has been removed or replaced meanwhile")
 	}
-	touched := r.Step > 0 || r.State == backend.Gone && (r.Why == backend.Rebooted || r.Why == backend.Lost)
-	if !touched && !p.Was {
+	if !touched(r) && !p.Was {
 		if v.HasTag(model.TagIncomplete + w.Key) {
 			if err := k.untag(ctx, w, v, eraseTags(v)); err != nil {
 				return command.Verdict{}, err
@@ -166,7 +165,7 @@ func (k volumeErase) failed(ctx context.Context, w activation.Work, p erasePlan,
 		}
 		return k.refused(ctx, w, p, reason)
 	}
-	if !touched && !v.HasTag(model.TagIncomplete+w.Key) {
+	if !touched(r) && !v.HasTag(model.TagIncomplete+w.Key) {
 		return k.refused(ctx, w, p, reason) // as it was
 	}
 	at := k.reached(w.Key, p)

@@ -51,6 +51,12 @@ func ended(ctx context.Context, jobs Jobs, key string) (backend.Report, error) {
 	return r, nil
 }
 
+// touched reports whether a job that has not ended well may have written something. How far it
+// had come need not be on the disk after a power cut.
+func touched(r backend.Report) bool {
+	return r.Step > 0 || r.State == backend.Gone && (r.Why == backend.Rebooted || r.Why == backend.Lost)
+}
+
 // percent is what qemu-img -p prints, again and again on one line: "    (12.34/100%)".
 var percent = regexp.MustCompile(`\(([0-9]+(?:\.[0-9]+)?)/100%\)`)
 

@@ -50,6 +50,20 @@ func TestCopySteps(t *testing.T) {
 	}
 }
 
+// What is written to a file is on the disk when qemu-img says that it is done; by itself it
+// leaves that to the kernel.
+func TestSnapshotStepsToAFile(t *testing.T) {
+	p := snapshotPlan{SnapshotArgs: api.SnapshotArgs{Volume: "vg/a", To: "/backup/a", Format: "raw", ToFormat: "qcow2", Bandwidth: 2}}
+	var lines []string
+	for _, argv := range p.steps("a-7", 100, 100) {
+		lines = append(lines, strings.Join(argv, " "))
+	}
+	assert.Equal(t, []string{
+		"qemu-img convert -p -t writeback -T none -f raw -O qcow2 -r 2097152 /dev/vg/a /backup/a.a-7.part",
+		"qemu-img compare -p -f raw -F qcow2 /dev/vg/a /backup/a.a-7.part",
+	}, lines)
+}
+
 // The real qemu-img, where there is one, must take the command lines, find a difference,
 // and print its progress as it is read.
 func TestCopyWithRealQemuImg(t *testing.T) {

@@ -34,6 +34,8 @@ type snapshotPlan struct {
 	UUID   string `json:"uuid,omitempty"`
 	Target string `json:"target,omitempty"` // "vda"
 	Agent  bool   `json:"agent,omitempty"`  // its agent is connected
+	// Tags say what image will be on the snapshot.
+	Tags []string `json:"tags,omitempty"`
 }
 
 func (p snapshotPlan) running() bool { return p.UUID != "" }
@@ -74,6 +76,9 @@ func (k volumeSnapshot) Plan(ctx context.Context, args json.RawMessage) (command
 	}
 	if err := checkFormat(&p.ToFormat, p.Format); err != nil {
 		return command.Plan{}, err
+	}
+	if !p.running() || p.ToFormat == formatQcow2 {
+		p.Tags = p.copy().tagsOf(src)
 	}
 	targets := []command.Target{volumeTarget(src, true)}
 	if p.running() {
@@ -279,7 +284,8 @@ func (p snapshotPlan) steps(key string, virtual, room int64) [][]string {
 	case !p.running() && !p.toFile():
 		return copySteps(p.copy(), virtual, room, hostDevice)
 	case !p.running():
-		convert := []string{"qemu-img", "convert", "-p", "-T", "none", "-f", p.Format, "-O", p.ToFormat}
+		// To a file qemu-img flushes nothing unless it is told to.
+		convert := []string{"qemu-img", "convert", "-p", "-t", "writeback", "-T", "none", "-f", p.Format, "-O", p.ToFormat}
 		if p.Bandwidth > 0 {
 			convert = append(convert, "-r", strconv.FormatInt(p.Bandwidth*mebibyte, 10))
 		}

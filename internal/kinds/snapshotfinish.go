@@ -77,11 +77,7 @@ func (k volumeSnapshot) completeVolume(ctx context.Context, w activation.Work, p
 	if err != nil {
 		return "", err
 	}
-	var add []string
-	if p.ToFormat == formatQcow2 {
-		add = []string{model.TagFormat + formatQcow2}
-	}
-	return "", k.Engine.Retag(ctx, w, dst, add, []string{model.TagIncomplete + w.Key})
+	return "", k.Engine.Retag(ctx, w, dst, p.Tags, []string{model.TagIncomplete + w.Key})
 }
 
 // completeFile gives the file its name, if nobody else has taken it meanwhile.
@@ -98,6 +94,10 @@ func (k volumeSnapshot) completeFile(_ context.Context, w activation.Work, p sna
 	if err != nil {
 		return "", notKnown("cannot look at %s: %v", part, err)
 	}
+	// With its name it is complete, after a power cut as well. The kernel tells an error once.
+	if err := syncPath(part); err != nil {
+		return err.Error(), nil
+	}
 	if err := os.Link(part, p.To); err != nil {
 		there, statErr := os.Lstat(p.To)
 		switch {
@@ -110,15 +110,16 @@ func (k volumeSnapshot) completeFile(_ context.Context, w activation.Work, p sna
 	if err := os.Remove(part); err != nil {
 		return "", notKnown("cannot remove the other name of %s: %v", p.To, err)
 	}
-	return "", syncFolder(filepath.Dir(p.To))
+	return "", syncPath(filepath.Dir(p.To))
 }
 
-func syncFolder(path string) error {
-	dir, err := os.Open(path)
+// syncPath brings a file, or the names in a folder, to the disk.
+func syncPath(path string) error {
+	file, err := os.Open(path)
 	if err != nil {
 		return notKnown("cannot open %s: %v", path, err)
 	}
-	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return notKnown("cannot sync %s: %v", path, err)
 	}
 	return nil

@@ -215,6 +215,17 @@ func TestVolumeCopyOverwrites(t *testing.T) {
 		_, err = r.ask(r.a, api.KindVolumeCopy, api.CopyArgs{Source: "vg_san/vm2", Destination: "vg_two/x"})
 		require.ErrorContains(t, err, "the content of vg_san/vm2 is not complete")
 	})
+	t.Run("power cut", func(t *testing.T) {
+		r := rig(t, rigSize)
+		w := r.mustAsk(r.a, api.KindVolumeCopy, args)
+		// How far the job had come was not on the disk yet.
+		r.jobs["kvm-a"].Gate = func(id string, _ int) { r.jobs["kvm-a"].Lose(id, backend.Rebooted) }
+		v := w.end()
+		assert.Equal(t, command.NotDone, v.Outcome)
+		assert.Contains(t, v.Reason, "the old content of vg_san/vm2 is lost and the new one not complete")
+		assert.Equal(t, []string{"virtlvm.incomplete=kvm-a-7"}, r.tags("vg_san/vm2"))
+		require.ErrorContains(t, r.a.Virt.Start(ctx, "vm2"), "the content of vg_san/vm2 is not complete")
+	})
 	t.Run("never begins", func(t *testing.T) {
 		r := rig(t, rigSize)
 		r.jobs["kvm-a"].StartError = func(string) (bool, error) { return false, api.NewError(api.KindInternal, "no bus") }
