@@ -28,7 +28,7 @@ func (m *Manager) DeclareFenced(ctx context.Context, req api.FencedRequest, by s
 			return "", err
 		}
 		m.mu.Lock()
-		f := model.Fenced{Host: req.Host, BootID: m.boots[req.Host], By: by, At: m.Now().UnixMilli()}
+		f := model.Fenced{Host: req.Host, BootID: m.boots[req.Host], Here: m.BootID, By: by, At: m.Now().UnixMilli()}
 		m.mu.Unlock()
 		if err := m.Journal.PutFenced(ctx, f); err != nil {
 			return "", err
@@ -185,16 +185,26 @@ func (m *Manager) dropFenced(ctx context.Context, host string) error {
 	return nil
 }
 
-// loadFenced reads what is declared; what cannot be read is not.
+// loadFenced reads what has been declared since this host booted; what cannot be read is not.
 func (m *Manager) loadFenced(ctx context.Context) {
 	all, err := m.Journal.Fenced(ctx)
 	if err != nil {
 		m.Log.Error("cannot read which hosts are declared fenced; none is", "err", err)
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, f := range all {
-		m.fenced[f.Host] = f
+		if f.Here == m.BootID {
+			m.mu.Lock()
+			m.fenced[f.Host] = f
+			m.mu.Unlock()
+			continue
+		}
+		// While this host was down that one may have come back, and the others may have taken
+		// this one for off, as it was.
+		if err := m.Journal.DropFenced(ctx, f.Host); err != nil {
+			m.Log.Error("cannot forget a declaration of an earlier boot; it does not count", "host", f.Host, "err", err)
+		}
+		m.Event(api.EventHost, f.Host, fmt.Sprintf("%s was declared fenced (by %s, at %s) before this host was down itself, and does not count as fenced any more: if it still is off, run 'virtlvm host fenced %s' again",
+			f.Host, f.By, time.UnixMilli(f.At).Local().Format(time.DateTime), f.Host))
 	}
 }

@@ -14,7 +14,7 @@ func (p *program) hostCommand() *cli.Command {
 		Name: "host", Usage: "say something about another host", UsageText: "virtlvm host COMMAND",
 		Subcommands: []*cli.Command{{
 			Name: "fenced", Usage: "declare that a host is off", UsageText: "virtlvm host fenced NAME [--withdraw]",
-			Description: description("Only for volume groups without lvmlockd (unsafe_claims in virtlvm.toml). There a member\nthat does not answer keeps all others from starting guests, since its own may still\nrun. This tells virtlvmd on this host, and on no other, that the silent host NAME is off,\nor cut off from the storage, for sure. If it is not, its guests and those that are started\nhere write to the same volumes. It holds until that host is heard of again, or --withdraw.\nA host that answers is refused.", "virtlvm host fenced kvm-b"),
+			Description: description("Only for volume groups without lvmlockd (unsafe_claims in virtlvm.toml). There a member\nthat does not answer keeps all others from starting guests, since its own may still\nrun. This tells virtlvmd on this host, and on no other, that the silent host NAME is off,\nor cut off from the storage, for sure. If it is not, its guests and those that are started\nhere write to the same volumes. It holds until that host is heard of again, this one is\nbooted, or --withdraw. A host that answers is refused.", "virtlvm host fenced kvm-b"),
 			Flags:       []cli.Flag{&cli.BoolFlag{Name: "withdraw", Usage: "it is not known any more that it is off"}},
 			Action: func(c *cli.Context) error {
 				if err := args(c, 1, 1); err != nil {

@@ -28,7 +28,7 @@ func (p *program) volumeCopyCommand() *cli.Command {
 	return &cli.Command{
 		Name: "copy", Usage: "copy a volume that no guest uses",
 		UsageText:   "virtlvm volume copy VG/SRC VG/DST [--format raw|qcow2] [--to-format raw|qcow2] [--overwrite] [--shared] [--bandwidth MIB] [--deadline DURATION] [--on-disconnect continue|cancel] [--detach]",
-		Description: description("Runs `qemu-img convert` and then `qemu-img compare` outside of the daemon. Both volumes are\nheld by the command meanwhile, so that no guest starts with them. DST is made, and removed\nagain if the copy fails; with --overwrite one that is there loses its content.", "virtlvm volume copy vg_san/vm1 vg_two/vm1-copy"),
+		Description: description("Runs `qemu-img convert` and then `qemu-img compare` outside of the daemon. Both volumes are\nheld by the command meanwhile, so that no guest starts with them. DST is made, and removed\nagain if the copy fails; with --overwrite one that is there loses its content, and if it has\nanother format than SRC by their tags, and none is said, it keeps that format.", "virtlvm volume copy vg_san/vm1 vg_two/vm1-copy"),
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "format", Usage: "of the source: `raw` or qcow2; never guessed", DefaultText: "raw, which copies any volume as it is"},
 			&cli.StringFlag{Name: "to-format", Usage: "of the copy: `raw` or qcow2", DefaultText: "that of the source"},

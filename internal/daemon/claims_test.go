@@ -160,9 +160,9 @@ func TestAnswersEndADeclaration(t *testing.T) {
 	t.Cleanup(d.peers.Close)
 	require.NoError(t, d.store.Open(t.Context()))
 	t.Cleanup(func() { _ = d.store.Close() })
-	require.NoError(t, d.store.PutFenced(t.Context(), model.Fenced{Host: "kvm-b", By: "tester", At: 1}))
+	require.NoError(t, d.store.PutFenced(t.Context(), model.Fenced{Host: "kvm-b", Here: "boot", By: "tester", At: 1}))
 	d.engine = activation.New(activation.Deps{
-		Journal: d.store, Now: time.Now, Log: d.log, Settings: func() activation.Settings { return activation.Settings{} },
+		Journal: d.store, BootID: "boot", Now: time.Now, Log: d.log, Settings: func() activation.Settings { return activation.Settings{} },
 	})
 	d.engine.Load(t.Context())
 	require.Len(t, d.engine.FencedHosts(), 1)

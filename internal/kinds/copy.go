@@ -1,9 +1,11 @@
 package kinds
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
@@ -25,6 +27,8 @@ type copyPlan struct {
 	// Existed is the destination where it was there before.
 	Existed model.VolumeID `json:"existed,omitzero"`
 	Size    int64          `json:"size"` // of the source, bytes
+	// Tags say what image will be on the destination.
+	Tags []string `json:"tags,omitempty"`
 }
 
 func (p copyPlan) makes() bool { return p.Existed == model.VolumeID{} }
@@ -48,6 +52,7 @@ func (k volumeCopy) Plan(ctx context.Context, args json.RawMessage) (command.Pla
 	if err := decode(args, &p.CopyArgs); err != nil {
 		return command.Plan{}, err
 	}
+	asIs := p.Format == "" && p.ToFormat == ""
 	if err := checkFormat(&p.Format, formatRaw); err != nil {
 		return command.Plan{}, err
 	}
@@ -65,12 +70,25 @@ func (k volumeCopy) Plan(ctx context.Context, args json.RawMessage) (command.Pla
 	if err := k.readable(ctx, src, p.Shared); err != nil {
 		return command.Plan{}, err
 	}
-	dst, err := k.planDestination(ctx, &p, src)
+	dst, err := k.planDestination(ctx, &p, src, asIs)
 	if err != nil {
 		return command.Plan{}, err
 	}
+	p.Tags = p.tagsOf(src)
 	rec, err := record(p)
 	return command.Plan{Targets: []command.Target{volumeTarget(src, true), dst}, Record: rec, Backend: true}, err
+}
+
+// tagsOf say what is on the copy of a volume: copied as it is, what is on the volume; else an
+// image that has nothing below it, or none.
+func (p copyPlan) tagsOf(src model.Volume) []string {
+	switch {
+	case p.Format == formatRaw && p.ToFormat == formatRaw:
+		return contentTags(src)
+	case p.ToFormat == formatQcow2:
+		return []string{model.TagFormat + formatQcow2}
+	}
+	return nil
 }
 
 // role of the source: exclusive, so that nobody writes it meanwhile, unless the operator
@@ -95,7 +113,9 @@ func (k volumeCopy) readable(ctx context.Context, src model.Volume, shared bool)
 	return k.Engine.Free(ctx, activation.Work{}, src, k.role(copyPlan{CopyArgs: api.CopyArgs{Shared: shared}}))
 }
 
-func (k volumeCopy) planDestination(ctx context.Context, p *copyPlan, src model.Volume) (command.Target, error) {
+// planDestination checks the destination. asIs: nobody has said how the content is copied; it
+// stays what the destination's guest expects.
+func (k volumeCopy) planDestination(ctx context.Context, p *copyPlan, src model.Volume, asIs bool) (command.Target, error) {
 	dst, err := k.Engine.Lookup(ctx, p.Destination)
 	switch {
 	case isNotFound(err):
@@ -110,10 +130,29 @@ func (k volumeCopy) planDestination(ctx context.Context, p *copyPlan, src model.
 		return command.Target{}, api.NewError(api.KindUnsupported, fmt.Sprintf("%s is tagged %s (a template or cluster disk) and is not written over", dst.Name(), model.TagShared))
 	}
 	p.Destination, p.Existed = dst.Name(), dst.ID
+	if asIs && src.Format() != dst.Format() {
+		p.Format, p.ToFormat = cmp.Or(src.Format(), formatRaw), cmp.Or(dst.Format(), formatRaw)
+	}
 	if p.Format == formatRaw && p.ToFormat == formatRaw && dst.Size < src.Size {
 		return command.Target{}, tooSmall(dst, src.Size)
 	}
-	return volumeTarget(dst, false), k.Engine.Free(ctx, activation.Work{}, dst, model.RoleWritable)
+	if err := k.Engine.Free(ctx, activation.Work{}, dst, model.RoleWritable); err != nil {
+		return command.Target{}, err
+	}
+	return volumeTarget(dst, false), k.overwritable(ctx, dst)
+}
+
+// overwritable is nil for a volume whose old content nobody counts on: no guest with a
+// managed-save image, on any host, and no image above it.
+func (k volumeCopy) overwritable(ctx context.Context, dst model.Volume) error {
+	children, err := k.Engine.Children(ctx, dst)
+	switch {
+	case err != nil:
+		return err
+	case len(children) > 0:
+		return inUse("%s is the template below %s and keeps its content", dst.Name(), children[0].Name())
+	}
+	return k.Engine.Unsaved(ctx, dst)
 }
 
 func tooSmall(dst model.Volume, need int64) error {
@@ -229,7 +268,17 @@ func (k volumeCopy) destination(ctx context.Context, w activation.Work, p copyPl
 	case dst.Size < need:
 		return dst, tooSmall(dst, need)
 	}
-	return dst, k.Engine.Retag(ctx, w, dst, []string{model.TagIncomplete + w.Key}, nil)
+	if err := k.overwritable(ctx, dst); err != nil { // nobody takes it any more
+		return dst, err
+	}
+	// How far it was erased counts no more.
+	var erased []string
+	for _, tag := range dst.Tags {
+		if strings.HasPrefix(tag, model.TagErased) {
+			erased = append(erased, tag)
+		}
+	}
+	return dst, k.Engine.Retag(ctx, w, dst, []string{model.TagIncomplete + w.Key}, erased)
 }
 
 // Look implements command.Kind.

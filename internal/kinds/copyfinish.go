@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
@@ -37,7 +38,7 @@ func (k volumeCopy) succeeded(ctx context.Context, w activation.Work, p copyPlan
 	}
 	ours := err == nil && (p.makes() && dst.HasTag(model.TagCommand+w.Key) || !p.makes() && dst.ID == p.Existed)
 	if ours {
-		if err := k.Engine.Retag(ctx, w, dst, nil, []string{model.TagIncomplete + w.Key}); err != nil {
+		if err := k.complete(ctx, w, dst, p.Tags); err != nil {
 			return command.Verdict{}, err
 		}
 	}
@@ -49,6 +50,18 @@ func (k volumeCopy) succeeded(ctx context.Context, w activation.Work, p copyPlan
 		return notDone("%s was copied to %s, but somebody has removed or replaced that meanwhile", p.Source, p.Destination), nil
 	}
 	return done("%s is a copy of %s, compared%s", p.Destination, p.Source, note), nil
+}
+
+// complete takes off what says that the content is not complete, of earlier commands as well:
+// all of it is new. What image is on it the tags say.
+func (k volumeCopy) complete(ctx context.Context, w activation.Work, dst model.Volume, tags []string) error {
+	var old []string
+	for _, tag := range contentTags(dst) {
+		if !slices.Contains(tags, tag) {
+			old = append(old, tag)
+		}
+	}
+	return k.Engine.Retag(ctx, w, dst, tags, append(old, eraseTags(dst)...))
 }
 
 // failed gives back what was taken; a destination that was made goes.

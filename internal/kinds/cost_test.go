@@ -65,7 +65,7 @@ func TestCost(t *testing.T) {
 		},
 		"erase": func() time.Duration {
 			fill(t, to, size)
-			return command(zeroSteps(dev, 0, size, 0, false)[0]...)
+			return command(zeroSteps(dev, "", 0, size, 0, false)[0]...)
 		},
 	})
 	left, err := os.ReadFile(to)

@@ -45,7 +45,7 @@ func (p erasePlan) steps() [][]string {
 	if !p.Zero {
 		return nil
 	}
-	return zeroSteps(device(p.Volume), p.From, p.Size, p.Throttle, p.Discard)
+	return zeroSteps(device(p.Volume), p.ID.DMUUID(), p.From, p.Size, p.Throttle, p.Discard)
 }
 
 // Plan implements command.Kind.
@@ -150,12 +150,9 @@ func (k volumeErase) Start(ctx context.Context, c command.Command) error {
 	if len(steps) == 0 {
 		return nil // Finish removes it
 	}
-	v, err := k.Engine.Lookup(ctx, p.Volume)
+	v, err := k.Engine.Take(ctx, activation.Work{Key: c.Key}, p.Volume, model.RoleWritable)
 	if err == nil {
 		err = k.Engine.Expendable(ctx, v, k.remove)
-	}
-	if err == nil {
-		v, err = k.Engine.Take(ctx, activation.Work{Key: c.Key}, p.Volume, model.RoleWritable)
 	}
 	if err != nil {
 		return err
@@ -180,10 +177,10 @@ func (k volumeErase) Look(ctx context.Context, c command.Command) (command.Sight
 	if len(p.steps()) == 0 {
 		return command.Sight{Where: command.Ended}, nil
 	}
-	s, r := lookAtJob(ctx, k.Jobs, c.Key)
+	s, _ := lookAtJob(ctx, k.Jobs, c.Key)
 	if s.Where == command.Running {
 		s.Progress = model.Progress{Done: k.reached(c.Key, p), Total: p.Size, Phase: "zeroing"}
-		if r.Step == len(p.steps()) && p.Discard {
+		if s.Progress.Done == p.Size && p.Discard {
 			s.Progress.Phase = "discarding"
 		}
 	}

@@ -19,6 +19,11 @@ func (k moving) planFull(ctx context.Context, p *movePlan, d *moveDisk, src mode
 	if err := checkFormat(&d.ToFormat, d.Format); err != nil {
 		return err
 	}
+	if !p.running() {
+		if err := k.Engine.Unsaved(ctx, src); err != nil { // of a guest on another host
+			return err
+		}
+	}
 	if err := k.planDestination(ctx, d, src, toVG, name); err != nil {
 		return err
 	}

@@ -228,6 +228,10 @@ func (k volumeResize) resize(ctx context.Context, w activation.Work, p resizePla
 		if _, err := k.Engine.Take(ctx, w, p.Volume, model.RoleWritable); err != nil {
 			return "", err
 		}
+		// The guest may have been saved since; none starts with it now.
+		if err := k.Engine.Unsaved(ctx, v); err != nil {
+			return "", err
+		}
 	}
 	extent, _, err := k.Engine.ExtentSize(ctx, v.VG)
 	if err != nil {

@@ -34,6 +34,8 @@ type snapshotPlan struct {
 	UUID   string `json:"uuid,omitempty"`
 	Target string `json:"target,omitempty"` // "vda"
 	Agent  bool   `json:"agent,omitempty"`  // its agent is connected
+	// Tags say what image will be on the snapshot.
+	Tags []string `json:"tags,omitempty"`
 }
 
 func (p snapshotPlan) running() bool { return p.UUID != "" }
@@ -74,6 +76,9 @@ func (k volumeSnapshot) Plan(ctx context.Context, args json.RawMessage) (command
 	}
 	if err := checkFormat(&p.ToFormat, p.Format); err != nil {
 		return command.Plan{}, err
+	}
+	if !p.running() || p.ToFormat == formatQcow2 {
+		p.Tags = p.copy().tagsOf(src)
 	}
 	targets := []command.Target{volumeTarget(src, true)}
 	if p.running() {

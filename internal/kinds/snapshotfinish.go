@@ -77,11 +77,7 @@ func (k volumeSnapshot) completeVolume(ctx context.Context, w activation.Work, p
 	if err != nil {
 		return "", err
 	}
-	var add []string
-	if p.ToFormat == formatQcow2 {
-		add = []string{model.TagFormat + formatQcow2}
-	}
-	return "", k.Engine.Retag(ctx, w, dst, add, []string{model.TagIncomplete + w.Key})
+	return "", k.Engine.Retag(ctx, w, dst, p.Tags, []string{model.TagIncomplete + w.Key})
 }
 
 // completeFile gives the file its name, if nobody else has taken it meanwhile.

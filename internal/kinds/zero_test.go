@@ -59,8 +59,8 @@ func TestZeroScript(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev, run := zeroBench(t, size, tt.failAt)
-			argv := zeroSteps(dev, tt.from, size, 0, false)[0]
-			require.Equal(t, []string{"268435456", "8589934592", "0"}, argv[7:])
+			argv := zeroSteps(dev, "", tt.from, size, 0, false)[0]
+			require.Equal(t, []string{"268435456", "8589934592", "0"}, argv[7:10])
 			argv[7], argv[8] = "2097152", "2097152"
 			out, stderr, code := run(argv)
 			assert.Equal(t, tt.code, code, stderr)
@@ -73,11 +73,31 @@ func TestZeroScript(t *testing.T) {
 	}
 }
 
+// A device is only written to if it is the one that was meant, and is discarded after the
+// last zero.
+func TestZeroScriptOfAnother(t *testing.T) {
+	dev, run := zeroBench(t, 1<<20, "")
+	out, stderr, code := run(zeroSteps(dev, "LVM-x", 0, 1<<20, 0, true)[0])
+	assert.NotZero(t, code, "a file is no device: %s", stderr)
+	assert.Empty(t, out)
+	content, err := os.ReadFile(dev)
+	require.NoError(t, err)
+	assert.Equal(t, strings.Repeat("x", 1<<20), string(content))
+	_, _, code = run(zeroSteps(dev+"/none", "", 0, 1<<20, 0, false)[0])
+	assert.NotZero(t, code)
+
+	_, _, code = run(zeroSteps(dev, "", 0, 1<<20, 0, true)[0])
+	assert.Equal(t, 9, code, "this blkdiscard knows no other call")
+	calls, err := os.ReadFile(filepath.Join(filepath.Dir(dev), "calls"))
+	require.NoError(t, err)
+	assert.Equal(t, "--zeroout --offset 0 --length 1048576 /dev/fd/8\n/dev/fd/8\n", string(calls))
+}
+
 // With a throttle each second does so much and no more.
 func TestZeroScriptThrottled(t *testing.T) {
 	dev, run := zeroBench(t, 2<<20, "")
 	began := time.Now()
-	out, stderr, code := run(zeroSteps(dev, 0, 2<<20, 1, false)[0])
+	out, stderr, code := run(zeroSteps(dev, "", 0, 2<<20, 1, false)[0])
 	assert.Zero(t, code, stderr)
 	assert.Equal(t, "1048576\n2097152\n", out)
 	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second)
@@ -87,7 +107,7 @@ func TestZeroScriptThrottled(t *testing.T) {
 func TestZeroScriptGrows(t *testing.T) {
 	const size = 4 << 20
 	dev, run := zeroBench(t, size, "")
-	argv := zeroSteps(dev, 0, size, 0, false)[0]
+	argv := zeroSteps(dev, "", 0, size, 0, false)[0]
 	argv[7], argv[8] = "65536", "1048576"
 	out, stderr, code := run(argv)
 	require.Zero(t, code, stderr)
@@ -107,13 +127,13 @@ func TestZeroScriptGrows(t *testing.T) {
 }
 
 func TestZeroSteps(t *testing.T) {
-	assert.Equal(t, [][]string{{"blkdiscard", "/dev/x"}}, zeroSteps("/dev/x", 8, 8, 0, true), "zeroed before")
-	assert.Empty(t, zeroSteps("/dev/x", 8, 8, 0, false))
-	assert.Len(t, zeroSteps("/dev/x", 0, 8, 0, true), 2)
+	assert.Equal(t, []string{"/dev/x", "8", "8", "268435456", "8589934592", "0", "LVM-x", "1"}, zeroSteps("/dev/x", "LVM-x", 8, 8, 0, true)[0][4:], "zeroed before")
+	assert.Empty(t, zeroSteps("/dev/x", "LVM-x", 8, 8, 0, false))
+	assert.Equal(t, "0", zeroSteps("/dev/x", "LVM-x", 0, 8, 0, false)[0][11])
 	for throttle, want := range map[int64][]string{
 		0: {"268435456", "8589934592", "0"}, 1: {"1048576", "1048576", "1.000"}, 1024: {"268435456", "268435456", "0.250"},
 	} {
-		assert.Equal(t, want, zeroSteps("/dev/x", 0, 8, throttle, false)[0][7:], throttle)
+		assert.Equal(t, want, zeroSteps("/dev/x", "LVM-x", 0, 8, throttle, false)[0][7:10], throttle)
 	}
 }
 

@@ -153,10 +153,11 @@ type Hold struct {
 
 // Fenced says that an operator has declared a host to be off: that it does not answer
 // keeps nobody from using the volumes of a VG without lvmlockd. It ends when that host
-// is heard of again.
+// is heard of again, and when the host on which it was made has been down itself.
 type Fenced struct {
 	Host   string
 	BootID string // of the boot that was declared off, as far as it was known
+	Here   string // boot id of the host on which it was made
 	By     string
 	At     int64 // unix milliseconds
 }

@@ -11,14 +11,14 @@ import (
 func (s *Store) Fenced(ctx context.Context) ([]model.Fenced, error) {
 	var all []model.Fenced
 	err := s.read(ctx, func(db *sql.DB) error {
-		rows, err := db.QueryContext(ctx, `SELECT host, boot_id, by, at_ms FROM fenced ORDER BY host`)
+		rows, err := db.QueryContext(ctx, `SELECT host, boot_id, here, by, at_ms FROM fenced ORDER BY host`)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = rows.Close() }()
 		for rows.Next() {
 			var f model.Fenced
-			if err := rows.Scan(&f.Host, &f.BootID, &f.By, &f.At); err != nil {
+			if err := rows.Scan(&f.Host, &f.BootID, &f.Here, &f.By, &f.At); err != nil {
 				return err
 			}
 			all = append(all, f)
@@ -31,7 +31,7 @@ func (s *Store) Fenced(ctx context.Context) ([]model.Fenced, error) {
 // PutFenced declares a host off.
 func (s *Store) PutFenced(ctx context.Context, f model.Fenced) error {
 	return s.transact(ctx, atOnce, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO fenced (host, boot_id, by, at_ms) VALUES (?, ?, ?, ?)`, f.Host, f.BootID, f.By, f.At)
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO fenced (host, boot_id, here, by, at_ms) VALUES (?, ?, ?, ?, ?)`, f.Host, f.BootID, f.Here, f.By, f.At)
 		return err
 	})
 }

@@ -13,7 +13,7 @@ import (
 func TestFenced(t *testing.T) {
 	s := New(Options{Path: filepath.Join(t.TempDir(), "virtlvm.db")})
 	t.Cleanup(func() { _ = s.Close() })
-	f := model.Fenced{Host: "kvm-b", BootID: "boot", By: "uid 0", At: 7}
+	f := model.Fenced{Host: "kvm-b", BootID: "boot", Here: "ours", By: "uid 0", At: 7}
 	require.NoError(t, s.PutFenced(t.Context(), f))
 	f.At = 8
 	require.NoError(t, s.PutFenced(t.Context(), f), "again")

@@ -69,6 +69,37 @@ func TestClaimsOfAFencedHostThatAsks(t *testing.T) {
 	stillCounts(t, b, cut)
 }
 
+// A host that was down itself does not know what became of the one that it had declared off:
+// both declarations were true, one after the other.
+func TestClaimsDeclaredBeforeAReboot(t *testing.T) {
+	c, hosts := claiming(t, "kvm-a", "kvm-b")
+	a, b := hosts[0], hosts[1]
+	declare := func(on *Host, off string) {
+		_, err := on.Engine().DeclareFenced(ctx, api.FencedRequest{Host: off}, "tester")
+		require.NoError(t, err)
+	}
+	b.PowerCut()
+	declare(a, "kvm-b")
+	require.NoError(t, a.Virt.Start(ctx, "vm1"))
+	a.StopDaemon()
+	a.StartDaemon()
+	assert.Len(t, a.Engine().FencedHosts(), 1, "a restart of the daemon changes nothing")
+	a.PowerCut()
+	b.Boot()
+	startFails(t, b, "kvm-a is a member of vg_plain and does not say")
+	declare(b, "kvm-a")
+	require.NoError(t, b.Virt.Start(ctx, "vm1"))
+	host := "kvm-b"
+	cutOff(c, &host)
+	a.Boot()
+	startFails(t, a, "kvm-b is a member of vg_plain and does not say")
+	assert.Equal(t, []string{"kvm-b"}, active(hosts))
+	assert.Contains(t, a.Engine().Status(ctx).Events[0].Text, "kvm-b was declared fenced (by tester, at ")
+	left, err := a.Store().Fenced(ctx)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
 // What is no answer says nothing, least of all that a volume is free.
 func TestClaimsThatMakeNoSense(t *testing.T) {
 	for name, garbage := range map[string]any{

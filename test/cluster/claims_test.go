@@ -311,3 +311,21 @@ func TestClaimsWithoutLvmlockd(t *testing.T) {
 	}, 20*time.Second, 50*time.Millisecond)
 	settled(t, b)
 }
+
+// A third member that is silent keeps the destination from claiming what would be lent: so
+// nothing is lent, and the source keeps it to itself.
+func TestClaimsMigrateBesideASilentMember(t *testing.T) {
+	c, hosts := claiming(t, "kvm-a", "kvm-b", "kvm-c")
+	a, b := hosts[0], hosts[1]
+	require.NoError(t, a.Virt.Start(ctx, "vm1"))
+	settled(t, a)
+	host := "kvm-c"
+	cutOff(c, &host)
+	err := fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{})
+	require.ErrorContains(t, err, "kvm-c is a member of vg_plain and does not say")
+	assert.Equal(t, []string{"kvm-a"}, active(hosts))
+	settled(t, a)
+	assert.Equal(t, 1, a.Engine().Status(ctx).Holds.Exclusive)
+	host = ""
+	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{}))
+}

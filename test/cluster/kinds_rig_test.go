@@ -183,7 +183,8 @@ func (r *rig) kind(h *Host, name string) command.Kind {
 		Virt:   mortalVirt{virtOf{h, r}, r.kill},
 		Guests: guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc")),
 		Definitions: func() ([]*domain.Domain, error) {
-			return domain.ReadDefinitions(filepath.Join(h.dir, "etc/libvirt/qemu"))
+			all, err := domain.ReadDefinitions(filepath.Join(h.dir, "etc/libvirt/qemu"))
+			return all, errors.Join(err, domain.MarkSaved(all, h.savedDir()))
 		},
 		Resolver: &domain.Resolver{Root: h.dir},
 		Images:   kinds.QemuImg{Inspector: &domain.Inspector{Runner: runner}, Runner: runner},

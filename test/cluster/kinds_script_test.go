@@ -42,6 +42,9 @@ func zero(ctx context.Context, h *Host, args []string, stdout, stderr io.Writer)
 		at += length
 		_, _ = fmt.Fprintln(stdout, at)
 	}
+	if args[7] == "1" {
+		return h.LVM.Exec(ctx, []string{"blkdiscard", args[0]}, stdout, stderr)
+	}
 	return 0
 }
 
