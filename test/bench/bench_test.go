@@ -171,5 +171,5 @@ func TestCostsIn(t *testing.T) {
 	assert.Equal(t, []string{"cost_of blkdiscard: fallocate"}, notes)
 	took, notes = costsIn("    cost_test.go:44: this file system cannot do it: x\n--- SKIP: TestCost (0.00s)\n")
 	assert.Empty(t, took)
-	assert.Equal(t, []string{"--- SKIP: TestCost (0.00s)"}, notes)
+	assert.Equal(t, []string{"cost_test.go:44: this file system cannot do it: x", "--- SKIP: TestCost (0.00s)"}, notes)
 }

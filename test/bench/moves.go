@@ -112,7 +112,7 @@ func costsIn(out string) (took map[string]float64, notes []string) {
 		var ms float64
 		if n, _ := fmt.Sscanf(line, "cost %s %g", &name, &ms); n == 2 {
 			took[name] = ms
-		} else if strings.HasPrefix(line, "cost_of ") || strings.Contains(line, "SKIP") {
+		} else if strings.HasPrefix(line, "cost_of ") || strings.Contains(line, "SKIP") || strings.Contains(line, "cost_test.go:") {
 			notes = append(notes, strings.TrimSpace(line))
 		}
 	}
