@@ -17,7 +17,7 @@ func (p *program) guestAttachCommand() *cli.Command {
 	return &cli.Command{
 		Name: "attach", Usage: "give a guest a volume as a disk",
 		UsageText:   "virtlvm guest attach GUEST VG/LV [--target DISK] [--live] [--config] [--format raw|qcow2] [--read-only] [--deadline DURATION] [--on-disconnect continue|cancel] [--detach]",
-		Description: description("The volume is taken for the guest on its host, then libvirt attaches it; undone as a whole if\nanything fails. `virsh attach-disk` calls no hook, and so finds only volumes that are active.\nAsk the host where the guest runs, or name it with --host.", "virtlvm guest attach vm1 vg_san/data --live --config"),
+		Description: description("The volume is taken for the guest on its host, then libvirt attaches it; undone as a whole if\nanything fails. `virsh attach-disk` calls no hook, and so finds only volumes that are active.\nDone where the guest runs, else where it is defined, unless --host names a host.", "virtlvm guest attach vm1 vg_san/data --live --config"),
 		Flags: append(append([]cli.Flag{
 			&cli.StringFlag{Name: "target", Usage: "name of the disk in the guest, `DISK`", DefaultText: "the first of vda, vdb, ... that is free"},
 			&cli.StringFlag{Name: "format", Usage: "of what is on the volume: `raw` or qcow2; never guessed", DefaultText: "as it is tagged, else raw"},

@@ -12,7 +12,7 @@ func (p *program) volumeSnapshotCommand() *cli.Command {
 	return &cli.Command{
 		Name: "snapshot", Usage: "copy a volume as it is at one moment, while its guest runs or not",
 		UsageText:   "virtlvm volume snapshot VG/LV --to VG/NAME|FILE [--format raw|qcow2] [--to-format raw|qcow2] [--bandwidth MIB] [--deadline DURATION] [--on-disconnect continue|cancel] [--detach]",
-		Description: description("A full copy, to a new volume or a new file (with its whole path) on the host that runs it. Of a\ndisk that a running guest writes libvirt makes it, as it is when the command begins; where the\nguest's agent answers, it freezes the file systems for that moment. Of a volume that nobody\nuses qemu-img makes it, and it is compared. If it fails, what was made is removed. Ask the host\nwhere the guest runs, or name it with --host.", "virtlvm volume snapshot vg_san/vm1 --to vg_san/vm1-monday"),
+		Description: description("A full copy, to a new volume or a new file (with its whole path) on the host that runs it. Of a\ndisk that a running guest writes libvirt makes it, as it is when the command begins; where the\nguest's agent answers, it freezes the file systems for that moment. Of a volume that nobody\nuses qemu-img makes it, and it is compared. If it fails, what was made is removed. A volume is\nmade by the host that holds its source, unless --host names one; a file on the host that is\nasked, which must be that of the guest.", "virtlvm volume snapshot vg_san/vm1 --to vg_san/vm1-monday"),
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "to", Usage: "a volume `VG/NAME`, or the path of a file"},
 			&cli.StringFlag{Name: "format", Usage: "of the volume: `raw` or qcow2; never guessed", DefaultText: "as its guest or its tag says, else raw"},

@@ -212,6 +212,28 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
+// Where nobody has named a host, the kind says which; one that is named counts.
+func TestPlaced(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a, b := s.hosts["a"], s.hosts["b"]
+		for args, want := range map[string]string{`{"volume":"v1","place":"b"}`: "b", `{"volume":"v2","place":"a"}`: "a", `{"volume":"v3"}`: "a"} {
+			c := a.run(api.CommandRequest{Kind: "copy", Args: json.RawMessage(args)})
+			assert.Equal(t, want, c.Executor, args)
+		}
+		c := a.run(api.CommandRequest{Kind: "copy", Args: json.RawMessage(`{"volume":"v4","place":"a"}`), Executor: "b"})
+		assert.Equal(t, "b", c.Executor)
+		c = b.run(api.CommandRequest{Kind: "copy", Args: json.RawMessage(`{"volume":"v5","place":"b"}`)})
+		assert.Equal(t, "b", c.Executor)
+		req := api.CommandRequest{Kind: "copy", Args: json.RawMessage(`{"volume":"v6","place":"?"}`)}
+		_, err := a.request(req)
+		require.EqualError(t, err, "say with --host where")
+		_, err = a.m().Preview(ctx, req)
+		require.EqualError(t, err, "say with --host where")
+		s.w.finish(true)
+		time.Sleep(time.Minute)
+	})
+}
+
 // The journal cannot be written for a while: nothing is begun, and what runs is not lost.
 func TestDiskIsFull(t *testing.T) {
 	simulate(t, func(s *sim) {

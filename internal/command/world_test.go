@@ -92,6 +92,17 @@ type fakeKind struct {
 type fakeArgs struct {
 	Volume string `json:"volume"`
 	Refuse string `json:"refuse,omitempty"`
+	// Place is the host where it belongs, "?": that cannot be told, "": anywhere.
+	Place string `json:"place,omitempty"`
+}
+
+// Place implements Placer.
+func (k fakeKind) Place(_ context.Context, args json.RawMessage) (string, error) {
+	var a fakeArgs
+	if json.Unmarshal(args, &a) == nil && a.Place == "?" {
+		return "", api.NewError(api.KindBadRequest, "say with --host where")
+	}
+	return a.Place, nil
 }
 
 func (k fakeKind) Plan(_ context.Context, args json.RawMessage) (Plan, error) {

@@ -19,8 +19,8 @@ func (k volumeMove) Place(ctx context.Context, args json.RawMessage) (string, er
 	if err != nil {
 		return "", nil //nolint:nilerr // Plan finds the same
 	}
-	if where, err := k.Locks.Where(ctx, v.Name(), api.OpWrite, ""); err == nil && (where.Reason == api.ReasonHolder || where.Reason == api.ReasonGuest) {
-		return where.Host, nil
+	if host := k.holderOf(ctx, v.Name()); host != "" {
+		return host, nil
 	}
 	all, err := k.Definitions()
 	if err != nil {
@@ -63,6 +63,43 @@ func (k migrate) Place(ctx context.Context, args json.RawMessage) (string, error
 		return "", nil
 	}
 	return k.hostOf(ctx, a.Guest)
+}
+
+// Place implements command.Placer.
+func (k guestAttach) Place(ctx context.Context, args json.RawMessage) (string, error) {
+	var a api.AttachArgs
+	if decode(args, &a) != nil {
+		return "", nil
+	}
+	return k.hostOf(ctx, a.Guest)
+}
+
+// Place implements command.Placer.
+func (k guestDetach) Place(ctx context.Context, args json.RawMessage) (string, error) {
+	var a api.DetachArgs
+	if decode(args, &a) != nil {
+		return "", nil
+	}
+	return k.hostOf(ctx, a.Guest)
+}
+
+// Place implements command.Placer: a snapshot is made where the volume is held. A file is made
+// where it was asked for, or nowhere.
+func (k volumeSnapshot) Place(ctx context.Context, args json.RawMessage) (string, error) {
+	var a api.SnapshotArgs
+	if decode(args, &a) != nil || strings.HasPrefix(a.To, "/") {
+		return "", nil
+	}
+	return k.holderOf(ctx, a.Volume), nil
+}
+
+// holderOf is the host that holds a volume, or whose guest uses it; "": none that is known.
+func (d Deps) holderOf(ctx context.Context, volume string) string {
+	where, err := d.Locks.Where(ctx, volume, api.OpWrite, "")
+	if err != nil || where.Reason != api.ReasonHolder && where.Reason != api.ReasonGuest {
+		return ""
+	}
+	return where.Host
 }
 
 // hostOf is where a guest runs, else where it is defined; "": here, or nowhere that is known.

@@ -47,7 +47,7 @@ func (h *Host) Residue(ctx context.Context) (string, error) {
 // Scrub takes away what is left on the host, as far as it can be done without force.
 func (h *Host) Scrub(ctx context.Context) error {
 	// Each program that is not started saves most of a second under emulation.
-	_, err := h.Must(ctx, `units="virtlvmd.socket virtlvmd-ro.socket virtlvmd-peer.socket virtlvmd.service"
+	_, err := h.Must(ctx, `units="`+Units+`"
 rm -f `+api.BreakGlassPath+`
 [ "$(systemctl is-active $units | sort -u)" = active ] || { systemctl unmask -q $units; systemctl start $units; }
 each=$(virsh -q list --all --name | sed "/^$/d; s/.*/destroy '&'; undefine '&';/")

@@ -16,6 +16,9 @@ const VG = "vg_san"
 // Second is another such volume group, on the second LUN; scenarios that need it make it.
 const Second = "vg_two"
 
+// Units are the daemon and all that could bring it back.
+const Units = "virtlvmd.socket virtlvmd-ro.socket virtlvmd-peer.socket virtlvmd.service"
+
 // Lockspace is the name of VG's lockspace.
 const Lockspace = "lvm_" + VG
 
@@ -63,8 +66,9 @@ func (c *Cluster) RemoveSecond(ctx context.Context) error {
 	if _, err := c.B.Must(ctx, "vgchange --lockstop "+Second); err != nil {
 		return err
 	}
-	// A vgremove before sanlock has seen that kvm-b is out fails, and one of many that
-	// followed each other has hung in lvmlockd, with the global lock in its hand.
+	// A vgremove before sanlock has seen that kvm-b is out fails. One beside which others read
+	// the volume group has hung in lvmlockd, with the global lock in its hand and the volume
+	// group's lock taken once more: until it is done, virtlvmd reads nothing here.
 	err := Eventually(ctx, 3*time.Minute, func() error {
 		out, err := c.A.Must(ctx, "sanlock client gets -h 1 | awk '/^s / { on = index($2, \"lvm_"+Second+":\") } on && /^h 2 / && !/FREE/'")
 		if err == nil && out != "" {
@@ -72,10 +76,12 @@ func (c *Cluster) RemoveSecond(ctx context.Context) error {
 		}
 		return err
 	})
-	if err == nil {
-		_, err = c.A.Must(ctx, "vgremove -qq -y "+Second)
+	if err != nil {
+		return err
 	}
-	return err
+	_, err = c.A.Must(ctx, "systemctl stop "+Units+" && vgremove -qq -y "+Second)
+	_, startErr := c.A.Must(ctx, "systemctl start "+Units)
+	return errors.Join(err, startErr)
 }
 
 func (c *Cluster) hasSecond(ctx context.Context) (bool, error) {

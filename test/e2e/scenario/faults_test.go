@@ -12,8 +12,7 @@ import (
 	"virtlvm/test/e2e/cluster"
 )
 
-// units are all that could bring the daemon back.
-const units = "virtlvmd.socket virtlvmd-ro.socket virtlvmd-peer.socket virtlvmd.service"
+const units = cluster.Units
 
 // daemonKilled: a guest's volume is released also when the daemon was killed in between.
 func daemonKilled(e *env) {
