@@ -186,9 +186,25 @@ func (m *Manager) claimsHere(vg string, lvs []string) ([]api.Claim, error) {
 	return claims, nil
 }
 
+// mostAsked volumes are asked about at a time: a question between hosts is small.
+const mostAsked = 500
+
 // askMembers asks all other members of a VG at once; those that are fenced are left out
 // where they do not answer. Any other silence is an error.
 func (m *Manager) askMembers(ctx context.Context, vg string, lvs []string) (map[string][]api.Claim, error) {
+	said, err := m.askAbout(ctx, vg, lvs[:min(len(lvs), mostAsked)])
+	for rest := lvs; err == nil && len(rest) > mostAsked; {
+		rest = rest[mostAsked:]
+		var more map[string][]api.Claim
+		more, err = m.askAbout(ctx, vg, rest[:min(len(rest), mostAsked)])
+		for host, claims := range more {
+			said[host] = append(said[host], claims...)
+		}
+	}
+	return said, err
+}
+
+func (m *Manager) askAbout(ctx context.Context, vg string, lvs []string) (map[string][]api.Claim, error) {
 	members := m.Settings().Claims[vg]
 	if !slices.Contains(members, m.Host) || len(members) < 2 {
 		return nil, api.NewError(api.KindLocking, fmt.Sprintf("this host (%s) is not among the members of %s in virtlvm.toml (%s)", m.Host, vg, strings.Join(members, ", ")))

@@ -3,8 +3,10 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"virtlvm/internal/config"
@@ -25,14 +27,40 @@ func (d *Daemon) fenceStatus(ctx context.Context, host string) (off bool, err er
 	if command == "" {
 		return false, nil
 	}
-	return askSite(ctx, d.outDir(), command, host, fenceTimeout)
+	return d.site.ask(ctx, d.outDir(), command, host, fenceTimeout)
 }
 
-func askSite(ctx context.Context, outDir, command, host string, timeout time.Duration) (off bool, err error) {
+// site asks the site's command. One that has not ended after all is not joined by others,
+// of which each look would start one.
+type site struct {
+	mu    sync.Mutex
+	hangs map[string]<-chan struct{} // by host; closed when it has ended
+}
+
+func (s *site) ask(ctx context.Context, outDir, command, host string, timeout time.Duration) (off bool, err error) {
+	s.mu.Lock()
+	hangs := s.hangs[host]
+	s.mu.Unlock()
+	if hangs != nil {
+		select {
+		case <-hangs:
+		default:
+			return false, fmt.Errorf("%s %s has been asked before, and has not ended", command, host)
+		}
+	}
 	runner := run.NewExec(run.ExecOptions{Dirs: []string{filepath.Dir(command)}, OutDir: outDir, Grace: fenceGrace})
 	res, err := runner.Run(ctx, run.Cmd{Name: filepath.Base(command), Args: []string{host}, Timeout: timeout})
+	var late *run.TimeoutError
 	var exit *run.ExitError
-	if errors.As(err, &exit) && res.ExitCode == 1 {
+	switch {
+	case errors.As(err, &late):
+		s.mu.Lock()
+		if s.hangs == nil {
+			s.hangs = map[string]<-chan struct{}{}
+		}
+		s.hangs[host] = late.Done
+		s.mu.Unlock()
+	case errors.As(err, &exit) && res.ExitCode == 1:
 		return false, nil
 	}
 	return err == nil, err

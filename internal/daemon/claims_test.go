@@ -66,7 +66,7 @@ func TestFenceStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := t.TempDir()
-			off, err := askSite(t.Context(), out, tt.command, "kvm-b", 3*time.Second)
+			off, err := new(site).ask(t.Context(), out, tt.command, "kvm-b", 3*time.Second)
 			assert.Equal(t, tt.off, off)
 			if tt.err == "" {
 				require.NoError(t, err)
@@ -90,6 +90,33 @@ func TestFenceStatus(t *testing.T) {
 			assert.Equal(t, api.KindUnknown, api.KindOf(said))
 		})
 	}
+}
+
+// One that does not even end when it is told to is not started again and again.
+func TestFenceStatusThatNeverEnds(t *testing.T) {
+	dir := t.TempDir()
+	command := filepath.Join(dir, "deaf")
+	require.NoError(t, os.WriteFile(command, []byte("#!/bin/sh\ntrap '' TERM\necho $1 >>"+dir+"/asked\nwhile [ ! -e "+dir+"/end ]; do sleep 0.1; done\n"), 0o700))
+	var s site
+	ask := func(host string) error {
+		off, err := s.ask(t.Context(), dir, command, host, 500*time.Millisecond)
+		assert.False(t, off)
+		return err
+	}
+	asked := func() int {
+		data, err := os.ReadFile(filepath.Join(dir, "asked"))
+		require.NoError(t, err)
+		return strings.Count(string(data), "\n")
+	}
+	require.ErrorContains(t, ask("kvm-b"), "has not answered in time")
+	require.ErrorContains(t, ask("kvm-b"), "kvm-b has been asked before, and has not ended")
+	assert.Equal(t, 1, asked())
+	require.ErrorContains(t, ask("kvm-c"), "has not answered in time", "about another host")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o600))
+	require.Eventually(t, func() bool {
+		off, _ := s.ask(t.Context(), dir, command, "kvm-b", 3*time.Second)
+		return off
+	}, 10*time.Second, 50*time.Millisecond, "it ends with 0 now")
 }
 
 // A daemon that has no fence_status asks nobody; one that cannot run it takes no yes for it.

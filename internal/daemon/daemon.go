@@ -65,6 +65,7 @@ type Daemon struct {
 		names []string
 		at    time.Time
 	}
+	site    site // fence_status
 	servers []*http.Server
 	parts   checkParts
 	scratch string // the output of programs goes here where no daemon runs

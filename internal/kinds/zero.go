@@ -17,6 +17,10 @@ const zeroName = "virtlvm-zero"
 // The device is opened once, and must be the one of a device-mapper uuid (unless that is ""):
 // whatever becomes of its name, no other is written to. blkdiscard(8) opens it exclusively.
 const zeroScript = `dev=$1 at=$2 size=$3 step=$4 most=$5 pace=$6 uuid=$7 discard=$8
+if [ ! -e "$dev" ]; then # the shell would make a file
+	echo "$dev is not there" >&2
+	exit 1
+fi
 exec 8<>"$dev" || exit
 dev=/dev/fd/8
 if [ -n "$uuid" ]; then

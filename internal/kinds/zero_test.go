@@ -83,8 +83,10 @@ func TestZeroScriptOfAnother(t *testing.T) {
 	content, err := os.ReadFile(dev)
 	require.NoError(t, err)
 	assert.Equal(t, strings.Repeat("x", 1<<20), string(content))
-	_, _, code = run(zeroSteps(dev+"/none", "", 0, 1<<20, 0, false)[0])
-	assert.NotZero(t, code)
+	_, stderr, code = run(zeroSteps(dev+"-none", "", 0, 1<<20, 0, false)[0])
+	assert.Equal(t, 1, code)
+	assert.Equal(t, dev+"-none is not there\n", stderr)
+	assert.NoFileExists(t, dev+"-none")
 
 	_, _, code = run(zeroSteps(dev, "", 0, 1<<20, 0, true)[0])
 	assert.Equal(t, 9, code, "this blkdiscard knows no other call")

@@ -164,3 +164,12 @@ func TestPlainHook(t *testing.T) {
 		})
 	}
 }
+
+func TestCostsIn(t *testing.T) {
+	took, notes := costsIn("=== RUN   TestCost\ncost_of blkdiscard: fallocate\ncost erase 241.29\ncost zeroout 132.95\n--- PASS: TestCost (156.28s)\nPASS\n")
+	assert.Equal(t, map[string]float64{"erase": 241.29, "zeroout": 132.95}, took)
+	assert.Equal(t, []string{"cost_of blkdiscard: fallocate"}, notes)
+	took, notes = costsIn("    cost_test.go:44: this file system cannot do it: x\n--- SKIP: TestCost (0.00s)\n")
+	assert.Empty(t, took)
+	assert.Equal(t, []string{"cost_test.go:44: this file system cannot do it: x", "--- SKIP: TestCost (0.00s)"}, notes)
+}

@@ -1,9 +1,13 @@
 package cluster
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -284,6 +288,49 @@ func TestClaimsChangeNoMetadata(t *testing.T) {
 	a := hosts[0]
 	_, err := a.Engine().Create(ctx, activation.Work{Key: "one"}, "vg_plain/new", 4<<20)
 	require.ErrorContains(t, err, "volume group vg_plain has no lvmlockd, so that no volume in it is made")
+}
+
+// measured is a network that notes how many volumes one question is about.
+type measured struct {
+	direct
+	most *atomic.Int64
+}
+
+func (n measured) Call(ctx context.Context, from, to, path string, body []byte) ([]byte, error) {
+	if path == api.RoutePeerClaims {
+		var q api.ClaimsQuery
+		if err := json.Unmarshal(body, &q); err != nil {
+			return nil, err
+		}
+		n.most.Store(max(n.most.Load(), int64(len(q.LVs))))
+	}
+	return n.direct.Call(ctx, from, to, path, body)
+}
+
+// A volume group of hundreds of volumes is asked about in parts: what is larger than the
+// server takes would be refused each time.
+func TestClaimsOfManyVolumes(t *testing.T) {
+	c, hosts := claiming(t, "kvm-a", "kvm-b")
+	a, b := hosts[0], hosts[1]
+	for i := range 600 {
+		_, err := c.SAN.AddLV("vg_plain", san.LVSpec{Name: fmt.Sprintf("d%d", i)})
+		require.NoError(t, err)
+	}
+	require.NoError(t, b.Virt.Start(ctx, "vm1"))
+	var most atomic.Int64
+	c.Net = measured{direct{c}, &most}
+	vols, err := a.Engine().Volumes(ctx, "vg_plain")
+	require.NoError(t, err)
+	assert.Len(t, vols, 601)
+	held := 0
+	for _, v := range vols {
+		for _, h := range v.Holders {
+			held++
+			assert.Equal(t, "vg_plain/vm1 kvm-b", v.Name+" "+h.Host)
+		}
+	}
+	assert.Equal(t, 1, held)
+	assert.EqualValues(t, 500, most.Load())
 }
 
 // Hosts that have neither lvmlockd nor sanlock need none of them for it.

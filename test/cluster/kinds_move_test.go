@@ -103,6 +103,11 @@ func TestVolumeMoveCrashes(t *testing.T) {
 	eachCrash(t, (*rig).startVM1, func(t *testing.T, r *rig) {
 		w := r.mustAsk(r.a, api.KindVolumeMove, moveArgs)
 		w.tick = r.catchUp
+		w.restart = func() {
+			// The guest runs, on whatever volume: nobody starts it once more from the old one.
+			require.Error(t, r.b.Virt.Start(ctx, "vm1"), "killed at %s", r.kill.hit)
+			w.h.StartDaemon()
+		}
 		v := w.end()
 		if v.Outcome == command.Done {
 			r.moved()

@@ -29,6 +29,9 @@ func unsafeClaims(e *env) {
 	e.claimed(v, held{e.a.Name: cluster.ModeEX})
 	e.refused(e.b, "claims", v.Full()+" is claimed exclusively by "+e.a.Name+" for guest claims")
 	require.False(e, e.hasDevice(e.b, v))
+	for _, h := range e.hosts {
+		require.Equal(e, api.CheckPass, e.results(h)["lvm.claims"].State, h.Name)
+	}
 
 	r := e.whileMoving(e.a, e.b, "claims", func(undo func()) {
 		e.claimed(v, held{e.a.Name: cluster.ModeSH, e.b.Name: cluster.ModeSH})
@@ -46,6 +49,7 @@ func unsafeClaims(e *env) {
 	require.NoError(e, e.a.Kill())
 	e.refused(e.b, "claims", e.a.Name+" is a member of "+unclaimed+" and does not say", "virtlvm host fenced "+e.a.Name)
 	e.Logf("%s", e.must(e.b, "virtlvm host fenced "+e.a.Name))
+	require.Equal(e, api.CheckWarn, e.results(e.b)["lvm.claims"].State)
 	e.start(e.b, "claims")
 	e.counts(e.b, v)
 

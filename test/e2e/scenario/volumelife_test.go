@@ -90,8 +90,8 @@ func attachLive(e *env) {
 	defer e.unmake("data")
 	guest, v := e.running()
 	data := e.make(e.b, "data", "--size", "16M")
-	// B retains it; it is asked to let go.
-	e.Log(e.must(e.b, "virtlvm guest attach "+guest+" "+data.Full()+" --target vdb --live --config --host "+e.a.Name))
+	// B retains it; it is asked to let go. Asked there, it is done where the guest runs.
+	e.Log(e.must(e.b, "virtlvm guest attach "+guest+" "+data.Full()+" --target vdb --live --config"))
 	e.alone(e.a, data)
 	require.NoError(e, e.held(guest, data))
 	require.Contains(e, e.must(e.a, "virsh -q dumpxml --inactive "+guest), data.Path())
