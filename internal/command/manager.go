@@ -37,7 +37,7 @@ type Hosts interface {
 	// Generation is the host's in its lockspaces now; "" where it is not known.
 	Generation(ctx context.Context, host string) string
 	// Dead reports whether the host is dead and has not come back since it had that
-	// generation. A host that only cannot be reached is not.
+	// generation; "": whether it is certainly off. A host that only cannot be reached is not.
 	Dead(ctx context.Context, host, generation string) bool
 }
 

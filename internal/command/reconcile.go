@@ -3,8 +3,10 @@ package command
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"virtlvm/internal/api"
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
 )
@@ -13,7 +15,8 @@ import (
 //
 // A command that another host has asked for is reconciled there; here it stays as it is until
 // what can be seen here decides. If its origin is dead, and for a command of this host alone,
-// it is reconciled here: a limited number of attempts with growing pauses, then a person.
+// it is reconciled here: a limited number of attempts with growing pauses, then a person. So is
+// one that its origin does not know any more.
 func (m *Manager) findOut(ctx context.Context, e store.Entry) (time.Duration, bool) {
 	if early := e.Next.Sub(m.Now()); early > 0 {
 		return early, true
@@ -26,12 +29,21 @@ func (m *Manager) findOut(ctx context.Context, e store.Entry) (time.Duration, bo
 		if err == nil && v.Outcome != NotYet {
 			return m.end(ctx, e, v)
 		}
-		return m.attempted(ctx, e, reasonOf(v, err))
+		if e.Attempts < maxAttempts || !m.forgotten(ctx, e) {
+			return m.attempted(ctx, e, reasonOf(v, err))
+		}
 	}
 	return m.reconcile(ctx, e, func(e store.Entry) (Verdict, error) {
 		v, _, err := m.judge(ctx, e, nil)
 		return v, err
 	})
+}
+
+// forgotten reports whether the origin of a command says that it does not wait for it any more.
+func (m *Manager) forgotten(ctx context.Context, e store.Entry) bool {
+	var answer api.PeerCommandNoticeAnswer
+	err := m.call(ctx, e.Origin, api.RoutePeerCommandNotice, api.PeerCommandNotice{Sequences: []int64{e.Sequence}}, &answer)
+	return err == nil && slices.Contains(answer.Gone, e.Sequence)
 }
 
 func isReconcile(s model.CommandState) bool {
@@ -82,5 +94,5 @@ func (m *Manager) giveUp(ctx context.Context, e store.Entry, why string) (time.D
 
 // dead reports whether another host is dead since it had that generation.
 func (m *Manager) dead(ctx context.Context, host, generation string) bool {
-	return m.Hosts != nil && generation != "" && m.Hosts.Dead(ctx, host, generation)
+	return m.Hosts != nil && m.Hosts.Dead(ctx, host, generation)
 }

@@ -250,6 +250,23 @@ func TestExecutorDead(t *testing.T) {
 	}
 }
 
+// Without lockspaces a host is dead when somebody has said so.
+func TestExecutorFenced(t *testing.T) {
+	simulate(t, func(s *sim) {
+		s.lockless = true
+		a := s.hosts["a"]
+		c, _ := remote(s, nil)
+		s.die("b")
+		time.Sleep(3 * time.Hour)
+		assert.Equal(t, "CREATED", a.get(c.ID).State, "a host that is silent is not dead")
+		s.mu.Lock()
+		s.fenced = map[string]bool{"b": true}
+		s.mu.Unlock()
+		c = a.until(c.ID, 2*time.Minute, model.StateReconciled)
+		assert.Equal(t, "nothing was copied", c.Error)
+	}, "a", "b")
+}
+
 // A host that was rebooted before anybody looked is not dead: it says itself what it knows.
 func TestExecutorRebooted(t *testing.T) {
 	simulate(t, func(s *sim) {

@@ -32,11 +32,14 @@ type sim struct {
 	hosts map[string]*host
 	w     *world
 
-	mu    sync.Mutex
-	cut   map[[2]string]bool                       // calls from one host to another that are lost
-	lose  func(from, to, route string) (late bool) // whether the answer of a call is lost
-	dead  map[string]bool
-	calls map[string]int // by route
+	mu   sync.Mutex
+	cut  map[[2]string]bool                       // calls from one host to another that are lost
+	lose func(from, to, route string) (late bool) // whether the answer of a call is lost
+	dead map[string]bool
+	// Without lockspaces no host has a generation; those that an operator has declared off.
+	lockless bool
+	fenced   map[string]bool
+	calls    map[string]int // by route
 }
 
 // tb is what the simulation needs of a test.
@@ -227,7 +230,7 @@ func (h *host) serve(c context.Context, from, route string, in any) (answer any,
 
 // Generation implements Hosts.
 func (h *host) Generation(_ context.Context, other string) string {
-	if h.s.hosts[other] == nil {
+	if h.s.hosts[other] == nil || h.s.lockless {
 		return ""
 	}
 	return h.s.hosts[other].generation()
@@ -243,6 +246,9 @@ func (h *host) generation() string {
 func (h *host) Dead(_ context.Context, other, generation string) bool {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
+	if generation == "" {
+		return h.s.fenced[other]
+	}
 	return h.s.dead[other] && h.s.hosts[other].generation() == generation
 }
 

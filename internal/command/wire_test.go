@@ -219,6 +219,23 @@ func TestOriginLosesItsJournal(t *testing.T) {
 	}, "a", "b")
 }
 
+// The same, and the executor cannot tell how it has ended: then it is the executor's to give up.
+func TestOriginLosesItsJournalAndNobodyCanTell(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a, b := s.hosts["a"], s.hosts["b"]
+		_, e := remote(s, nil)
+		a.loseJournal()
+		s.w.vanish("")
+		s.w.set(func(w *world) { w.shy = 1 << 30 })
+		b.restart()
+		e = b.until(e.ID, 72*time.Hour, model.StateReconcileSkip)
+		assert.Contains(t, e.Why, "paused on both hosts")
+		_, problems, err := b.m().Summary(ctx)
+		require.NoError(t, err)
+		assert.Len(t, problems, 1)
+	}, "a", "b")
+}
+
 func TestRemoteCancel(t *testing.T) {
 	simulate(t, func(s *sim) {
 		a, b := s.hosts["a"], s.hosts["b"]

@@ -46,10 +46,13 @@ func (l lockspaces) Generation(ctx context.Context, host string) string {
 }
 
 // Dead implements command.Hosts: sanlock calls the host dead in each lockspace that it was in,
-// and it has not joined one again.
+// and it has not joined one again. One that was in none is dead when it counts as fenced.
 func (l lockspaces) Dead(ctx context.Context, host, generation string) bool {
+	if generation == "" {
+		return l.engine.Off(ctx, host)
+	}
 	hosts, err := l.engine.Hosts(ctx)
-	if err != nil || generation == "" {
+	if err != nil {
 		return false
 	}
 	for _, was := range strings.Split(generation, ",") {
