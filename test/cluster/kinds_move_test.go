@@ -156,11 +156,11 @@ func TestVolumeMoveWhileLibvirtIsDown(t *testing.T) {
 	w.tick = func(s command.Sight) {
 		if s.Where == command.Running {
 			r.catchUp(s)
-			r.deaf = true
+			r.deaf.Store(true)
 			return
 		}
 		if tries++; tries == 5 {
-			r.deaf = false
+			r.deaf.Store(false)
 		}
 	}
 	assert.Equal(t, command.Done, w.end().Outcome)
@@ -171,7 +171,7 @@ func TestVolumeMoveWhileLibvirtIsDown(t *testing.T) {
 func TestVolumeMoveRefusedByLibvirt(t *testing.T) {
 	r := newRig(t)
 	r.startVM1()
-	r.deaf = true
+	r.deaf.Store(true)
 	v := r.mustAsk(r.a, api.KindVolumeMove, moveArgs).end()
 	assert.Equal(t, command.NotDone, v.Outcome)
 	assert.Equal(t, "cannot move vg_san/vm1 to vg_two/vm1: libvirt has not answered in time; guest vm1 goes on with vg_san/vm1", v.Reason)

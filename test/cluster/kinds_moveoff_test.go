@@ -184,14 +184,14 @@ func TestVolumeMoveOffAndTheHostDiesDecided(t *testing.T) {
 
 func TestVolumeMoveOffWhileLibvirtIsDown(t *testing.T) {
 	r := newRig(t)
-	r.deaf = true
+	r.deaf.Store(true)
 	w := r.mustAsk(r.a, api.KindVolumeMove, moveArgs)
 	tries := 0
 	w.tick = func(s command.Sight) {
 		if s.Where == command.Ended {
 			tries++
 		}
-		r.deaf = tries < 5
+		r.deaf.Store(tries < 5)
 	}
 	assert.Equal(t, command.Done, w.end().Outcome)
 	assert.GreaterOrEqual(t, tries, 5)

@@ -145,12 +145,12 @@ func TestVolumeResizeFails(t *testing.T) {
 	t.Run("libvirt does not answer", func(t *testing.T) {
 		r := newRig(t)
 		r.startVM1()
-		r.deaf = true
+		r.deaf.Store(true)
 		w := r.mustAsk(r.a, api.KindVolumeResize, grow)
 		tries := 0
 		w.tick = func(command.Sight) {
 			if tries++; tries == 3 {
-				r.deaf = false
+				r.deaf.Store(false)
 			}
 		}
 		assert.Equal(t, command.Done, w.end().Outcome)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,7 +50,7 @@ type rig struct {
 	// copies counts the block copies that were begun.
 	copies int
 	// deaf: libvirt answers no call of the daemon on host a.
-	deaf bool
+	deaf atomic.Bool
 	// duringBackup is called while libvirt makes a backup; ctx ends where it is aborted.
 	duringBackup func(ctx context.Context) error
 	// thawed counts the guests that the daemon has thawed.
@@ -203,7 +204,7 @@ type virtOf struct {
 var errDeaf = api.NewError(api.KindUnknown, "libvirt has not answered in time")
 
 func (v virtOf) call(uuid string, f func(name string) error) error {
-	if v.r.deaf && v.h == v.r.a {
+	if v.r.deaf.Load() && v.h == v.r.a {
 		return errDeaf
 	}
 	if err := f(nameOf(v.h, uuid)); err != nil {

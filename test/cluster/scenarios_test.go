@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +22,7 @@ import (
 // scene is a long-running command that kvm-c was asked for and kvm-a runs.
 type scene struct {
 	*rig
+	all bool             // see longKind
 	ids map[string]int64 // the command's row on each of the two
 	cut atomic.Bool      // kvm-c is cut off from the others
 
@@ -115,6 +118,20 @@ func (s *scene) until(host string, states ...model.CommandState) {
 	}, 2*time.Hour, time.Second, "%v wanted on %s; %+v", states, host, &c)
 }
 
+// works until kvm-a is done, while kvm-c does not answer it; what every host must agree to waits
+// for that.
+func (s *scene) works() {
+	s.t.Helper()
+	if !s.all {
+		s.until("kvm-a", model.StateCompleted)
+		return
+	}
+	time.Sleep(10 * time.Minute)
+	c := s.row("kvm-a")
+	assert.False(s.t, model.CommandState(c.State).Final(), "%+v", c)
+	assert.Contains(s.t, c.History[len(c.History)-1].Cause, "kvm-c")
+}
+
 func (s *scene) path(host string) (all []string) {
 	for _, h := range s.row(host).History {
 		all = append(all, h.To)
@@ -123,15 +140,16 @@ func (s *scene) path(host string) (all []string) {
 }
 
 // TestScenarios are those of the seed, and one that is two of them at the same time, each
-// with each kind: in the middle of its work something is lost, and nothing is guessed.
+// with each kind: in the middle of its work something is lost, and nothing is guessed. Under the
+// race detector each kind has one of them; make test runs them all without.
 func TestScenarios(t *testing.T) {
 	const origin, executor = "kvm-c", "kvm-a"
 	done := model.StateCompleted
-	for name, happens := range map[string]func(s *scene, goOn func()){
+	scenarios := map[string]func(s *scene, goOn func()){
 		"1 connection lost": func(s *scene, goOn func()) {
 			s.cut.Store(true)
 			goOn()
-			s.until(executor, done)
+			s.works()
 			time.Sleep(20 * time.Minute)
 			assert.Equal(s.t, "CREATED", s.row(origin).State, "nobody guesses")
 			s.cut.Store(false)
@@ -159,7 +177,7 @@ func TestScenarios(t *testing.T) {
 		"4 done but timed out": func(s *scene, goOn func()) {
 			s.cut.Store(true)
 			goOn()
-			s.until(executor, done)
+			s.works()
 			time.Sleep(10 * time.Minute)
 			assert.Contains(s.t, s.path(origin), "TIMED_OUT")
 			s.cut.Store(false)
@@ -169,7 +187,7 @@ func TestScenarios(t *testing.T) {
 		"5 origin restarted": func(s *scene, goOn func()) {
 			s.down(origin)
 			goOn()
-			s.until(executor, done)
+			s.works()
 			assert.True(s.t, s.row(executor).Unacknowledged, "the answer is kept")
 			time.Sleep(5 * time.Minute)
 			s.up(origin)
@@ -179,50 +197,162 @@ func TestScenarios(t *testing.T) {
 			s.cut.Store(true)
 			s.down(origin)
 			goOn()
-			s.until(executor, done)
+			s.works()
 			s.up(origin)
 			time.Sleep(5 * time.Minute)
 			assert.Equal(s.t, "CREATED", s.row(origin).State)
 			s.cut.Store(false)
 			s.until(origin, done)
 		},
-	} {
-		for kind, k := range longKinds() {
+	}
+	all := longKinds()
+	for i, name := range slices.Sorted(maps.Keys(scenarios)) {
+		for j, kind := range slices.Sorted(maps.Keys(all)) {
+			happens, k := scenarios[name], all[kind]
+			if raceOn && (i+j)%len(scenarios) != 0 {
+				continue
+			}
 			t.Run(name+" "+kind, func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					s := &scene{rig: newRig(t, origin), managers: map[string]*manager{}, ids: map[string]int64{}}
-					s.c.Cut = func(from, to, _ string) bool { return s.cut.Load() && (from == origin || to == origin) }
-					goOn, there := k.before(s.rig)
-					goOn = sync.OnceFunc(goOn)
-					defer goOn()
-					s.up(origin)
-					s.up(executor)
-					defer func() {
-						for _, host := range []string{origin, executor} {
-							if m := s.manager(host); m != nil {
-								m.stop()
-							}
-						}
-					}()
-					args, err := json.Marshal(k.args)
-					require.NoError(t, err)
-					req := api.CommandRequest{Kind: kind, Args: args, Executor: executor}
-					if strings.HasPrefix(name, "4") {
-						req.Timeout = 300
-					}
-					c, err := s.manager(origin).Request(ctx, req, "operator uid 0")
-					require.NoError(t, err)
-					s.ids = map[string]int64{origin: c.ID, executor: c.PeerID}
-					s.until(executor, model.StateBackend)
-					require.Eventually(t, there, time.Minute, time.Second)
-					time.Sleep(10 * time.Second)
-					happens(s, goOn)
-					require.Eventually(t, func() bool {
-						return !s.row(origin).Unacknowledged && !s.row(executor).Unacknowledged
-					}, 10*time.Minute, time.Second, "both may forget it")
-					k.after(s.rig)
-				})
+				play(t, k, model.StateBackend, strings.HasPrefix(name, "4"), happens)
+			})
+		}
+	}
+}
+
+// play has kvm-c asked for a command that kvm-a runs, and something happen in the middle of it.
+func play(t *testing.T, k longKind, begun model.CommandState, short bool, happens func(s *scene, goOn func())) {
+	t.Helper()
+	const origin, executor = "kvm-c", "kvm-a"
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{rig: newRig(t, origin), all: k.all, managers: map[string]*manager{}, ids: map[string]int64{}}
+		s.c.Cut = func(from, to, _ string) bool { return s.cut.Load() && (from == origin || to == origin) }
+		goOn, there := k.before(s.rig)
+		goOn = sync.OnceFunc(goOn)
+		defer goOn()
+		s.up(origin)
+		s.up(executor)
+		defer func() {
+			for _, host := range []string{origin, executor} {
+				if m := s.manager(host); m != nil {
+					m.stop()
+				}
+			}
+		}()
+		args, err := json.Marshal(k.args)
+		require.NoError(t, err)
+		req := api.CommandRequest{Kind: k.kind, Args: args, Executor: executor}
+		if short {
+			req.Timeout = 300
+		}
+		c, err := s.manager(origin).Request(ctx, req, "operator uid 0")
+		require.NoError(t, err)
+		s.ids = map[string]int64{origin: c.ID, executor: c.PeerID}
+		s.until(executor, begun)
+		require.Eventually(t, there, time.Minute, time.Second)
+		time.Sleep(10 * time.Second)
+		happens(s, goOn)
+		require.Eventually(t, func() bool {
+			return !s.row(origin).Unacknowledged && !s.row(executor).Unacknowledged
+		}, 10*time.Minute, time.Second, "both may forget it")
+		k.after(s.rig)
+	})
+}
+
+// shortKinds are commands that run inside of the daemon and cannot go on for now, since libvirt
+// does not answer. What LVM alone does is a matter of a moment: see eachCrash.
+func shortKinds() map[string]longKind {
+	deaf := func(first func(*rig)) func(*rig) (func(), func() bool) {
+		return func(r *rig) (func(), func() bool) {
+			first(r)
+			r.deaf.Store(true)
+			return func() { r.deaf.Store(false) }, func() bool { return true }
+		}
+	}
+	return map[string]longKind{
+		"attach": {api.KindGuestAttach, attachArgs, deaf(withData), func(r *rig) {
+			assert.Equal(r.t, "ex", r.state(r.a, "vg_two/data"))
+			assert.Equal(r.t, map[string]string{"vda": "/dev/vg_san/vm1", "vdb": "/dev/vg_two/data"}, r.disks())
+		}, false},
+		"detach": {api.KindGuestDetach, api.DetachArgs{Guest: "vm1", Disk: "vdb", Live: true, Config: true}, deaf(func(r *rig) { r.threeDisks(); r.startVM1() }), func(r *rig) {
+			assert.Equal(r.t, "off", r.state(r.a, "vg_san/data"))
+			assert.NotContains(r.t, r.disks(), "vdb")
+		}, false},
+		"resize": {api.KindVolumeResize, api.ResizeArgs{Volume: "vg_san/vm1", Size: 2 * rigSize}, deaf((*rig).startVM1), func(r *rig) {
+			assert.EqualValues(r.t, 2*rigSize, r.size("vg_san/vm1"))
+		}, false},
+	}
+}
+
+// TestScenariosInside are the same with commands that run inside of the daemon: a restart
+// interrupts them, and they go on. As long as kvm-a lives, nobody else judges.
+func TestScenariosInside(t *testing.T) {
+	const origin, executor = "kvm-c", "kvm-a"
+	done := model.StateCompleted
+	// known: kvm-c has the outcome, which it had to find out if it asked in the meantime.
+	known := func(s *scene) {
+		s.until(origin, done, model.StateReconciled)
+		assert.Empty(s.t, s.row(origin).Error)
+	}
+	for name, happens := range map[string]func(s *scene, goOn func()){
+		"1 connection lost": func(s *scene, goOn func()) {
+			s.cut.Store(true)
+			goOn()
+			s.works()
+			time.Sleep(20 * time.Minute)
+			assert.Equal(s.t, "CREATED", s.row(origin).State, "nobody guesses")
+			s.cut.Store(false)
+			known(s)
+		},
+		"2 daemon killed": func(s *scene, goOn func()) {
+			s.down(executor)
+			goOn()
+			time.Sleep(5 * time.Minute)
+			assert.Equal(s.t, "CREATED", s.row(origin).State)
+			s.up(executor)
+			s.until(executor, done)
+			assert.Contains(s.t, s.path(executor), "INTERRUPTED")
+			known(s)
+		},
+		"3 daemon restarted": func(s *scene, goOn func()) {
+			s.down(executor)
+			s.up(executor)
+			time.Sleep(20 * time.Minute)
+			assert.Equal(s.t, "INTERRUPTED", s.row(executor).State)
+			assert.Equal(s.t, "RECONCILE_RETRY", s.row(origin).State, "%+v", s.row(origin))
+			goOn()
+			s.until(executor, done)
+			known(s)
+		},
+		"4 done but timed out": func(s *scene, goOn func()) {
+			s.cut.Store(true)
+			goOn()
+			s.works()
+			time.Sleep(10 * time.Minute)
+			assert.Contains(s.t, s.path(origin), "TIMED_OUT")
+			s.cut.Store(false)
+			known(s)
+		},
+		"4 timed out before it is done": func(s *scene, goOn func()) {
+			time.Sleep(20 * time.Minute)
+			assert.Contains(s.t, s.path(executor), "TIMED_OUT")
+			goOn()
+			s.until(executor, done)
+			known(s)
+		},
+		"5 origin restarted": func(s *scene, goOn func()) {
+			s.down(origin)
+			goOn()
+			s.works()
+			time.Sleep(5 * time.Minute)
+			s.up(origin)
+			known(s)
+		},
+	} {
+		for kind, k := range shortKinds() {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				t.Parallel()
+				play(t, k, model.StateProcessing, strings.HasPrefix(name, "4"), happens)
 			})
 		}
 	}
