@@ -93,6 +93,36 @@ func (k volumeSnapshot) Place(ctx context.Context, args json.RawMessage) (string
 	return k.holderOf(ctx, a.Volume), nil
 }
 
+// Place implements command.Placer.
+func (k volumeErase) Place(ctx context.Context, args json.RawMessage) (string, error) {
+	p, err := k.arguments(args)
+	if err != nil {
+		return "", nil //nolint:nilerr // Plan says what is wrong
+	}
+	return k.holderOf(ctx, p.Volume), nil
+}
+
+// Place implements command.Placer.
+func (k volumeResize) Place(ctx context.Context, args json.RawMessage) (string, error) {
+	var a api.ResizeArgs
+	if decode(args, &a) != nil {
+		return "", nil
+	}
+	return k.holderOf(ctx, a.Volume), nil
+}
+
+// Place implements command.Placer: where the source is held, else where what is written over is.
+func (k volumeCopy) Place(ctx context.Context, args json.RawMessage) (string, error) {
+	var a api.CopyArgs
+	if decode(args, &a) != nil {
+		return "", nil
+	}
+	if host := k.holderOf(ctx, a.Source); host != "" {
+		return host, nil
+	}
+	return k.holderOf(ctx, a.Destination), nil
+}
+
 // holderOf is the host that holds a volume, or whose guest uses it; "": none that is known.
 func (d Deps) holderOf(ctx context.Context, volume string) string {
 	where, err := d.Locks.Where(ctx, volume, api.OpWrite, "")

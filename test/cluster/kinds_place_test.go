@@ -41,7 +41,11 @@ func TestPlace(t *testing.T) {
 		api.KindGuestAttach:  attachArgs,
 		api.KindGuestDetach:  api.DetachArgs{Guest: "vm1", Disk: "vda"},
 	}
-	volume := map[string]any{api.KindVolumeMove: moveArgs, api.KindVolumeSnapshot: snapshotArgs}
+	volume := map[string]any{
+		api.KindVolumeMove: moveArgs, api.KindVolumeSnapshot: snapshotArgs, api.KindVolumeCopy: copyArgs,
+		api.KindVolumeResize: api.ResizeArgs{Volume: "vg_san/vm1", Size: rigSize, Add: true},
+		api.KindVolumeErase:  api.EraseArgs{Volume: "vg_san/vm1"}, api.KindVolumeDelete: api.DeleteArgs{Volume: "vg_san/vm1"},
+	}
 	each := func(h *Host, all map[string]any, want string) {
 		t.Helper()
 		for kind, args := range all {
@@ -83,6 +87,20 @@ func TestPlace(t *testing.T) {
 	require.Equal(t, command.Done, r.mustAsk(c, api.KindVolumeMove, api.MoveArgs{Volume: "vg_san/idle", ToHost: "kvm-a"}).end().Outcome)
 	at("kvm-a", c, api.KindVolumeMove, api.MoveArgs{Volume: "vg_san/idle", ToVG: "vg_two"})
 	at("kvm-a", c, api.KindVolumeSnapshot, api.SnapshotArgs{Volume: "vg_san/idle", To: "vg_two/x"})
+	over := api.CopyArgs{Source: "vg_two/data", Destination: "vg_san/idle", Overwrite: true}
+	at("kvm-a", c, api.KindVolumeCopy, over)
+	v := r.mustAsk(r.a, api.KindVolumeCopy, over).end()
+	require.Equal(t, command.Done, v.Outcome, v.Reason)
+
+	// A volume is made on one host, and deleted from another.
+	v = r.mustAsk(r.b, api.KindVolumeCreate, api.CreateArgs{Volume: "vg_two/made", Size: rigSize}).end()
+	require.Equal(t, command.Done, v.Outcome, v.Reason)
+	remove := api.DeleteArgs{Volume: "vg_two/made"}
+	_, err := r.ask(c, api.KindVolumeDelete, remove)
+	require.ErrorContains(t, err, "vg_two/made is held exclusively by kvm-b")
+	at("kvm-b", c, api.KindVolumeDelete, remove)
+	v = r.mustAsk(r.b, api.KindVolumeDelete, remove).end()
+	require.Equal(t, command.Done, v.Outcome, v.Reason)
 }
 
 // pools are storage pools of libvirt on host a: one name more of vg_san, and vg_two.
