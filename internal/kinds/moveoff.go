@@ -161,7 +161,7 @@ func (k moving) lostHold(ctx context.Context, key string, p movePlan, disks []of
 func (k moving) followOff(ctx context.Context, c command.Command, p movePlan, disks []offDisk) (command.Verdict, error) {
 	w := p.work(c.Key)
 	for _, d := range disks {
-		if _, err := k.supersede(ctx, w, d.moveDisk); err != nil {
+		if err := k.supersede(ctx, w, d.moveDisk); err != nil {
 			return command.Verdict{}, err
 		}
 	}

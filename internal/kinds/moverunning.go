@@ -348,9 +348,14 @@ func (k moving) onDest(d seenDisk, key string) (is bool, why string, err error) 
 	return at == onDest, "", err
 }
 
-// pivot says on disk that it will be asked for, and asks.
+// pivot says on disk that it will be asked for, and asks. From here on the guest is started
+// from neither volume until it is known on which it is: the source is free as soon as the
+// guest has left it, whatever becomes of this host.
 func (k moving) pivot(ctx context.Context, c command.Command, p movePlan, d seenDisk) (wait string, err error) {
 	if err := k.Engine.Retag(ctx, p.work(c.Key), d.dst, []string{tagPivot + c.Key}, nil); err != nil {
+		return "", err
+	}
+	if err := k.supersede(ctx, p.work(c.Key), d.moveDisk); err != nil {
 		return "", err
 	}
 	if err := k.Virt.Pivot(ctx, p.UUID, d.target()); err != nil {
@@ -369,6 +374,10 @@ func (k moving) complete(ctx context.Context, c command.Command, p movePlan, d s
 	if note, err = k.redefine(ctx, d.moveDisk, d.Users[0], d.dst.ID); err != nil {
 		return "", "", err
 	}
+	// Somebody else may have pivoted.
+	if err := k.supersede(ctx, w, d.moveDisk); err != nil {
+		return "", "", err
+	}
 	if err := k.Engine.Settle(ctx, p.UUID); err != nil {
 		return "", "", err
 	}
@@ -382,26 +391,43 @@ func (k moving) complete(ctx context.Context, c command.Command, p movePlan, d s
 	if err := k.Engine.Retag(ctx, w, d.dst, nil, []string{model.TagIncomplete + c.Key, tagPivot + c.Key}); err != nil {
 		return "", "", err
 	}
-	a, err := k.supersede(ctx, w, d.moveDisk)
+	src, there, err := k.source(ctx, d.moveDisk)
+	if err != nil || !there {
+		return note, "", err
+	}
+	a, err := k.Engine.StateOf(ctx, src)
 	if err == nil && !a.Is(model.ModeOff) {
 		wait = fmt.Sprintf("%s, which the disk has left, is still %s on %s", d.Volume, a, k.Host)
 	}
 	return note, wait, err
 }
 
-// supersede tags the source, if it is still there, and says what this host has of it.
-func (k moving) supersede(ctx context.Context, w activation.Work, d moveDisk) (model.Actual, error) {
-	src, err := k.Engine.Lookup(ctx, d.Volume)
-	if isNotFound(err) || err == nil && src.ID != d.SourceID {
-		return model.Actual{Lock: model.ModeOff}, nil
+// source is the volume that a disk is moved from, unless it is not there any more.
+func (k moving) source(ctx context.Context, d moveDisk) (src model.Volume, there bool, err error) {
+	src, err = k.Engine.Lookup(ctx, d.Volume)
+	if isNotFound(err) {
+		return model.Volume{}, false, nil
 	}
-	if err != nil {
-		return model.Actual{}, err
+	return src, err == nil && src.ID == d.SourceID, err
+}
+
+// supersede tags the source.
+func (k moving) supersede(ctx context.Context, w activation.Work, d moveDisk) error {
+	src, there, err := k.source(ctx, d)
+	if err != nil || !there {
+		return err
 	}
-	if err := k.Engine.Retag(ctx, w, src, []string{model.TagSuperseded}, nil); err != nil {
-		return model.Actual{}, err
+	return k.Engine.Retag(ctx, w, src, []string{model.TagSuperseded}, nil)
+}
+
+// keep takes the tag off a source that the running guest has not left: none had it when the move
+// began.
+func (k moving) keep(ctx context.Context, w activation.Work, d moveDisk) error {
+	src, there, err := k.source(ctx, d)
+	if err != nil || !there {
+		return err
 	}
-	return k.Engine.StateOf(ctx, src)
+	return k.Engine.Retag(ctx, w, src, nil, []string{model.TagSuperseded})
 }
 
 func (k moving) heldBy(id model.VolumeID, uuid string) bool {
@@ -416,6 +442,9 @@ func (k moving) heldBy(id model.VolumeID, uuid string) bool {
 // takeAway leaves the guest as it is and removes the destination.
 func (k moving) takeAway(ctx context.Context, c command.Command, p movePlan, d moveDisk) (note string, err error) {
 	if p.running() {
+		if err := k.keep(ctx, p.work(c.Key), d); err != nil {
+			return "", err
+		}
 		// The guest's own hold on a destination that it has no more ends.
 		if err := k.Engine.Settle(ctx, p.UUID); err != nil {
 			return "", err

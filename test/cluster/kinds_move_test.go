@@ -104,9 +104,12 @@ func TestVolumeMoveCrashes(t *testing.T) {
 		w := r.mustAsk(r.a, api.KindVolumeMove, moveArgs)
 		w.tick = r.catchUp
 		w.restart = func() {
-			// The guest runs, on whatever volume: nobody starts it once more from the old one.
+			// The guest runs, on whatever volume: nobody starts it once more from the old one,
+			// also when the next daemon has given that back and has not gone on with the move.
 			require.Error(t, r.b.Virt.Start(ctx, "vm1"), "killed at %s", r.kill.hit)
 			w.h.StartDaemon()
+			settled(t, r.a)
+			require.Error(t, r.b.Virt.Start(ctx, "vm1"), "killed at %s, and started again", r.kill.hit)
 		}
 		v := w.end()
 		if v.Outcome == command.Done {
