@@ -208,8 +208,10 @@ type PeerCommandNotice struct {
 	Sequences []int64 `json:"sequences"`
 }
 
-// PeerCommandNoticeAnswer names those that the origin has no row of: nobody waits for their
-// answer any more.
+// PeerCommandNoticeAnswer names those that the origin has no row of, or that have ended and are
+// acknowledged: nobody waits for their answer any more. Ended are others that have ended for the
+// origin, or that it finds out by itself this moment.
 type PeerCommandNoticeAnswer struct {
-	Gone []int64 `json:"gone"`
+	Gone  []int64 `json:"gone"`
+	Ended []int64 `json:"ended"`
 }

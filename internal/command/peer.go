@@ -170,7 +170,7 @@ func brackets(s string) string {
 // waits for no more are named in the answer.
 func (m *Manager) PeerNotice(ctx context.Context, peer string, q api.PeerCommandNotice) (api.PeerCommandNoticeAnswer, error) {
 	m.heardFrom(peer)
-	answer := api.PeerCommandNoticeAnswer{Gone: []int64{}}
+	answer := api.PeerCommandNoticeAnswer{Gone: []int64{}, Ended: []int64{}}
 	for _, sequence := range q.Sequences {
 		e, found, err := m.Journal.EntryOf(ctx, m.Host, sequence)
 		if err != nil {
@@ -178,6 +178,8 @@ func (m *Manager) PeerNotice(ctx context.Context, peer string, q api.PeerCommand
 		}
 		if !found || e.Side != model.SideOrigin || e.Executor != peer || e.State.Final() && e.Acknowledged {
 			answer.Gone = append(answer.Gone, sequence)
+		} else if e.State.Final() || e.State == model.StateReconciling {
+			answer.Ended = append(answer.Ended, sequence)
 		}
 	}
 	m.HintHost(peer)

@@ -22,6 +22,9 @@ func (m *Manager) findOut(ctx context.Context, e store.Entry) (time.Duration, bo
 		return early, true
 	}
 	if e.Side == model.SideExecutor && !isReconcile(e.State) && !m.dead(ctx, e.Origin, e.PeerGeneration) {
+		if why := m.mustWait(ctx, e); why != "" {
+			return m.attempted(ctx, e, why)
+		}
 		v, _, err := m.judge(ctx, e, nil)
 		if ctx.Err() != nil {
 			return 0, true
@@ -37,6 +40,24 @@ func (m *Manager) findOut(ctx context.Context, e store.Entry) (time.Duration, bo
 		v, _, err := m.judge(ctx, e, nil)
 		return v, err
 	})
+}
+
+// mustWait says why a command without a backend is not gone on with yet: since it was
+// interrupted this host was down, and its origin may have found out by itself, and have told
+// somebody, that it has failed. It must not be done after that.
+func (m *Manager) mustWait(ctx context.Context, e store.Entry) string {
+	if e.Backend || e.BootID == m.BootID {
+		return ""
+	}
+	var answer api.PeerCommandNoticeAnswer
+	err := m.call(ctx, e.Origin, api.RoutePeerCommandNotice, api.PeerCommandNotice{Sequences: []int64{e.Sequence}}, &answer)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("this host was down meanwhile, and %s cannot say whether it still waits for it: %s", e.Origin, oneLine(err.Error()))
+	case slices.Contains(answer.Ended, e.Sequence):
+		return fmt.Sprintf("this host was down meanwhile, and %s finds out by itself what became of it", e.Origin)
+	}
+	return ""
 }
 
 // forgotten reports whether the origin of a command says that it does not wait for it any more.

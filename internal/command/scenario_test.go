@@ -188,6 +188,47 @@ func TestRestartedWhileInsideAndDies(t *testing.T) {
 	}, "a", "b")
 }
 
+// The executor's host goes down, and its origin finds out that nothing was done. When the host is
+// back it must not do it after all: somebody was told that it has failed.
+func TestRebootedWhileInside(t *testing.T) {
+	begin := func(s *sim) (c, e api.Command) {
+		s.w.inside, s.w.resumes, s.w.shy, s.w.startErr = true, true, 1<<30, errors.New("libvirt does not answer")
+		c = s.hosts["a"].run(copyOf("v1", "b"))
+		return c, s.hosts["b"].until(s.hosts["b"].only().ID, time.Minute, model.StateProcessing)
+	}
+	simulate(t, func(s *sim) {
+		a, b := s.hosts["a"], s.hosts["b"]
+		c, e := begin(s)
+		s.die("b")
+		a.until(c.ID, 2*time.Minute, model.StateReconciled)
+		s.w.set(func(w *world) { w.shy = 0 })
+		s.relay("a", "b", true)
+		s.boot("b")
+		time.Sleep(time.Hour)
+		assert.Equal(t, "INTERRUPTED", b.get(e.ID).State)
+		assert.Contains(t, b.get(e.ID).History[len(b.get(e.ID).History)-1].Cause, "this host was down meanwhile, and a cannot say whether it still waits for it")
+		s.relay("a", "b", false)
+		e = b.until(e.ID, 2*time.Hour, model.StateFailed, model.StateCompleted)
+		assert.Equal(t, "a has found out: nothing was copied", e.Error)
+		assert.False(t, s.w.applied["a-"+itoa(c.Sequence)])
+	}, "a", "b")
+	// It is back before anybody has judged: then it goes on.
+	simulate(t, func(s *sim) {
+		a, b := s.hosts["a"], s.hosts["b"]
+		c, e := begin(s)
+		s.relay("a", "b", true)
+		s.die("b")
+		s.boot("b")
+		s.w.set(func(w *world) { w.shy = 0 })
+		time.Sleep(time.Hour)
+		assert.Equal(t, "INTERRUPTED", b.get(e.ID).State)
+		s.relay("a", "b", false)
+		b.until(e.ID, 2*time.Hour, model.StateCompleted)
+		c = a.until(c.ID, 2*time.Hour, model.StateCompleted, model.StateReconciled)
+		assert.Empty(t, c.Error)
+	}, "a", "b")
+}
+
 // Scenario 4: it is done, but the answer came too late: found out from the executor.
 func TestDoneButTimedOut(t *testing.T) {
 	simulate(t, func(s *sim) {

@@ -118,7 +118,7 @@ func (h *host) start(crash *crash) {
 	d.alive.Store(true)
 	d.full.Store(h.full)
 	d.m = New(Options{
-		Journal: &journal{d.db, d}, Peers: h, Hosts: h, Kinds: map[string]Kind{"copy": fakeKind{h.s.w, d}}, Host: h.name, BootID: h.name,
+		Journal: &journal{d.db, d}, Peers: h, Hosts: h, Kinds: map[string]Kind{"copy": fakeKind{h.s.w, d}}, Host: h.name, BootID: h.generation(),
 		Log: slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Now: time.Now, Interval: time.Minute,
 	})
 	var life context.Context

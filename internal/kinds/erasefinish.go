@@ -35,6 +35,8 @@ func (k volumeErase) Finish(ctx context.Context, c command.Command, s command.Si
 	switch {
 	case r.OK() && there && v.Size > p.Size:
 		return k.failed(ctx, w, p, v, there, r, "somebody has extended it meanwhile")
+	case r.OK() && k.remove && there && !v.HasTag(model.TagIncomplete+c.Key):
+		return k.refused(ctx, w, p, "it was zeroed, and another command or an operator has been at it since: it is kept")
 	case r.OK() && k.remove:
 		return k.removed(ctx, w, p, v, there, nil)
 	case r.OK() && there:

@@ -214,6 +214,13 @@ func TestVolumeCopyOverwrites(t *testing.T) {
 		assert.Equal(t, "off", r.state(r.a, "vg_san/vm2"))
 		_, err = r.ask(r.a, api.KindVolumeCopy, api.CopyArgs{Source: "vg_san/vm2", Destination: "vg_two/x"})
 		require.ErrorContains(t, err, "the content of vg_san/vm2 is not complete")
+
+		// Once more, as it says.
+		require.NoError(t, r.c.SAN.ClearFaults())
+		v = r.mustAsk(r.a, api.KindVolumeCopy, args).end()
+		assert.Equal(t, command.Done, v.Outcome, v.Reason)
+		assert.Empty(t, r.tags("vg_san/vm2"))
+		require.NoError(t, r.a.Virt.Start(ctx, "vm2"))
 	})
 	t.Run("power cut", func(t *testing.T) {
 		r := rig(t, rigSize)

@@ -280,6 +280,28 @@ func TestVolumeEraseRebooted(t *testing.T) {
 	r.zeros(rigSize)
 }
 
+// The host goes down when all is zeros and the volume not removed yet. Until it is back somebody
+// has put something else on it: that is not removed.
+func TestVolumeDeleteComesTooLate(t *testing.T) {
+	r := newRig(t)
+	eraseRig(r)
+	w := r.mustAsk(r.a, api.KindVolumeDelete, deleteArgs)
+	require.NoError(t, r.kind(r.a, api.KindVolumeDelete).Start(ctx, w.c))
+	w.begun = true
+	r.jobs["kvm-a"].Wait()
+	r.a.PowerCut()
+	r.expire()
+	v := r.mustAsk(r.b, api.KindVolumeCopy, api.CopyArgs{Source: "vg_san/vm1", Destination: "vg_san/old", Overwrite: true}).end()
+	require.Equal(t, command.Done, v.Outcome, v.Reason)
+	r.a.Boot()
+	v = w.end()
+	assert.Equal(t, command.NotDone, v.Outcome, v.Reason)
+	assert.Contains(t, v.Reason, "cannot delete vg_san/old: it was zeroed, and another command or an operator has been at it since: it is kept")
+	require.True(t, r.exists("vg_san/old"))
+	assert.Equal(t, pattern(), r.content("vg_san/old"))
+	assert.Empty(t, r.tags("vg_san/old"))
+}
+
 // The offset is written down at most every 30 seconds, and at once by a daemon that has not
 // written it yet.
 func TestVolumeEraseMarks(t *testing.T) {
