@@ -122,4 +122,3 @@ func (k moving) broken(p movePlan) bool {
 	}
 	return false
 }
-
