@@ -55,12 +55,12 @@ setup:
 
 # GORACE: else each program run by a test waits a second at its end. Under the race detector
 # the long tests of test/cluster do only a part of what they do; the second run does all of most.
-WHOLE := BothAtOnce|CrashAtEveryLine|Sim(Claims)?|Scenarios(Inside)?|GuestMigrateCrashes|Guest(Attach|Detach)Crashes
+WHOLE := (Claims)?BothAtOnce|CrashAtEveryLine|Sim(Claims)?|Scenarios(Inside)?|GuestMigrateCrashes|Guest(Attach|Detach)Crashes
 WHOLE := $(WHOLE)|Volume(Create|Delete|Erase|Resize|Snapshot|MoveOff)Crashes|VolumeCopy(Crashes|Fails|Cancelled)|VolumeMove(Crashes|Cancelled)
 .PHONY: test
 test: setup
-	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 10m ./...
-	$(GO) test -timeout 10m -run '^Test($(WHOLE))$$' ./test/cluster -rapid.seed=1
+	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 20m ./...
+	$(GO) test -timeout 20m -run '^Test($(WHOLE))$$' ./test/cluster -rapid.seed=1
 
 # The two parts run side by side. Where one fails it says how to run that schedule again:
 # make sim SIMFLAGS=-rapid.seed=N, or -rapid.failfile=FILE.

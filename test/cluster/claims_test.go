@@ -191,8 +191,8 @@ func TestClaimsOfAHostFencedInError(t *testing.T) {
 
 func TestClaimsBothAtOnce(t *testing.T) {
 	rounds := 200
-	if testing.Short() {
-		rounds = 20
+	if testing.Short() || raceOn {
+		rounds = 20 // make test runs them all without the race detector
 	}
 	_, hosts := claiming(t, "kvm-a", "kvm-b", "kvm-c")
 	won := map[string]int{}

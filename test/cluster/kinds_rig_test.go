@@ -631,12 +631,12 @@ func (w *work) cancel(why string) {
 
 // eachCrash runs a story once for each place where the daemon of host a can die, before and
 // after, until there is no such place. Nobody dies in what is done before. Under the race
-// detector it takes every eighth; make test runs them all without.
+// detector it takes every sixteenth; make test runs them all without.
 func eachCrash(t *testing.T, before func(*rig), story func(*testing.T, *rig)) {
 	t.Helper()
 	step := 1
 	if raceOn {
-		step = 8
+		step = 16
 	}
 	for _, after := range []bool{false, true} {
 		for at := 1; ; at += step {

@@ -76,7 +76,7 @@ func TestBothAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rounds := 1000
 		if raceOn {
-			rounds = 100 // make test runs them all without
+			rounds = 25 // make test runs them all without
 		}
 		if testing.Short() {
 			rounds = 50
