@@ -66,9 +66,7 @@ func (c *Cluster) RemoveSecond(ctx context.Context) error {
 	if _, err := c.B.Must(ctx, "vgchange --lockstop "+Second); err != nil {
 		return err
 	}
-	// A vgremove before sanlock has seen that kvm-b is out fails. One beside which others read
-	// the volume group has hung in lvmlockd, with the global lock in its hand and the volume
-	// group's lock taken once more: until it is done, virtlvmd reads nothing here.
+	// A vgremove before sanlock has seen that kvm-b is out fails; see also StopSecond.
 	err := Eventually(ctx, 3*time.Minute, func() error {
 		out, err := c.A.Must(ctx, "sanlock client gets -h 1 | awk '/^s / { on = index($2, \"lvm_"+Second+":\") } on && /^h 2 / && !/FREE/'")
 		if err == nil && out != "" {
@@ -76,12 +74,27 @@ func (c *Cluster) RemoveSecond(ctx context.Context) error {
 		}
 		return err
 	})
-	if err != nil {
+	if err == nil {
+		_, err = c.A.Must(ctx, "vgremove -qq -y "+Second)
+	}
+	return err
+}
+
+// StopSecond removes its volumes, which nobody may use any more, and leaves its lockspace on
+// both hosts. The volume group stays: a vgremove has hung in lvmlockd more than once, whether
+// virtlvmd ran or not, with the global lock in its hand and its own lock of the volume group
+// still in sanlock's, which then waits for lvmlockd to end.
+func (c *Cluster) StopSecond(ctx context.Context) error {
+	if there, err := c.hasSecond(ctx); err != nil || !there {
 		return err
 	}
-	_, err = c.A.Must(ctx, "systemctl stop "+Units+" && vgremove -qq -y "+Second)
-	_, startErr := c.A.Must(ctx, "systemctl start "+Units)
-	return errors.Join(err, startErr)
+	if _, err := c.A.Must(ctx, "lvremove -qq -y "+Second); err != nil {
+		return err
+	}
+	return c.Both(func(h *Host) error {
+		_, err := h.Must(ctx, "vgchange --lockstop "+Second)
+		return err
+	})
 }
 
 func (c *Cluster) hasSecond(ctx context.Context) (bool, error) {

@@ -43,8 +43,8 @@ func withoutSecond(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(suite.ctx, 3*time.Minute)
 	defer cancel()
-	if err := suite.cluster.RemoveSecond(ctx); err != nil {
-		t.Error("cannot remove the second volume group:", err)
+	if err := suite.cluster.StopSecond(ctx); err != nil {
+		t.Error("cannot stop the second volume group:", err)
 	}
 }
 
