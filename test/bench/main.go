@@ -57,7 +57,7 @@ const limit = 10 * time.Minute
 var (
 	whole = plan{
 		part: 16 * time.Second, startups: 10, unmanaged: 200, sizes: []int{1, 8, 32}, managed: 40,
-		calls: 1000, appends: 500, rows: 1_000_000, compare: 60, migrations: 20, mib: 1024,
+		calls: 1000, appends: 500, rows: 1_000_000, compare: 60, migrations: 20, mib: 512,
 	}
 	quick = plan{
 		part: time.Second, startups: 3, unmanaged: 25, sizes: []int{1, 8, 32}, managed: 5,
