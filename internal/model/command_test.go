@@ -9,14 +9,14 @@ import (
 // reach is everything that a command in state s can become, in any number of steps.
 func reach(s CommandState) map[CommandState]bool {
 	seen := map[CommandState]bool{}
-	todo := []CommandState{s}
-	for len(todo) > 0 {
-		now := todo[0]
-		todo = todo[1:]
+	unexplored := []CommandState{s}
+	for len(unexplored) > 0 {
+		now := unexplored[0]
+		unexplored = unexplored[1:]
 		for _, next := range CommandStates() {
 			if now.CanBecome(next) && !seen[next] {
 				seen[next] = true
-				todo = append(todo, next)
+				unexplored = append(unexplored, next)
 			}
 		}
 	}
