@@ -101,9 +101,7 @@ says "| begun vg_san/vm1: kvm-b ex"
 says "| migrate hook vg_san/vm1: kvm-a sh, kvm-b sh"
 says "| performing vg_san/vm1: kvm-a sh, kvm-b sh"
 comes_to_run_on kvm-a
-on kvm-a virtlvm guest handoff vm1
-exits 0
-says "vm1 from kvm-b to kvm-a: done"
+soon_says "vm1 from kvm-b to kvm-a: done" on kvm-a virtlvm guest handoff vm1
 says "source kvm-b"
 says "exclusive"
 
@@ -114,9 +112,7 @@ exits 1
 says "operation aborted: migration out: canceled by client"
 says "| performing vg_san/vm1: kvm-a sh, kvm-b sh"
 comes_to_run_on kvm-a
-on kvm-a virtlvm guest handoff vm1
-exits 0
-says "vm1 from kvm-a to kvm-b: failed, the source has its volumes back"
+soon_says "vm1 from kvm-a to kvm-b: failed, the source has its volumes back" on kvm-a virtlvm guest handoff vm1
 says "taken back"
 
 headline "10. In the next one kvm-a loses its power just after the switch: vm1 goes on on kvm-b"

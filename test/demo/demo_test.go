@@ -136,14 +136,41 @@ func TestDemo(t *testing.T) {
 		assert.NotContains(t, s.out, "== 5.")
 		assertGone(t, s)
 	})
+	// Then a lock is on the SAN half a second before virtlvmd knows of it.
+	t.Run("LVM tools that linger", func(t *testing.T) {
+		t.Parallel()
+		s := play(t, wrap(t, programs, "sanfake", `[ "$1" != init ] || {
+	"$REAL" "$@" && SAN_DIR=$4 exec "$REAL" fault add -after -for 500ms -tool lvchange hang
+}
+exec "$REAL" "$@"`), "")
+		assert.Equal(t, 0, s.code, "%s%s", s.out, s.err)
+		assertGone(t, s)
+	})
 	t.Run("defects", func(t *testing.T) { defects(t, programs) })
+}
+
+const hook, daemon, virsh = "hook/qemu", "virtlvmd", "fakevirt"
+
+// wrap makes a folder of the programs in which one is a bash script; the real one is $REAL
+// there.
+func wrap(t *testing.T, programs, program, script string) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "hook"), 0o755))
+	for _, p := range []string{hook, daemon, virsh, "virtlvm", "sanfake"} {
+		if p != program {
+			require.NoError(t, os.Symlink(filepath.Join(programs, p), filepath.Join(dir, p)))
+		}
+	}
+	text := "#!/bin/bash\nREAL='" + filepath.Join(programs, program) + "'\n" + script + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte(text), 0o755))
+	return dir
 }
 
 // defects of any of the programs are not talked over.
 func defects(t *testing.T, programs string) {
-	const hook, daemon, virsh = "hook/qemu", "virtlvmd", "fakevirt"
 	tests := map[string]struct {
-		program, script string // the real one is $REAL
+		program, script string
 		want            string
 	}{
 		"a hook that does nothing": {
@@ -172,15 +199,7 @@ func defects(t *testing.T, programs string) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			require.NoError(t, os.Mkdir(filepath.Join(dir, "hook"), 0o755))
-			for _, p := range []string{hook, daemon, virsh, "virtlvm", "sanfake"} {
-				require.NoError(t, os.Symlink(filepath.Join(programs, p), filepath.Join(dir, p)))
-			}
-			script := "#!/bin/bash\nREAL='" + filepath.Join(programs, tt.program) + "'\n" + tt.script + "\n"
-			require.NoError(t, os.Remove(filepath.Join(dir, tt.program)))
-			require.NoError(t, os.WriteFile(filepath.Join(dir, tt.program), []byte(script), 0o755))
-			s := play(t, dir, "")
+			s := play(t, wrap(t, programs, tt.program, tt.script), "")
 			assert.Equal(t, 1, s.code, "%s%s", s.out, s.err)
 			assert.Contains(t, s.err, tt.want)
 			assert.NotContains(t, s.out, "all steps went as told")

@@ -168,28 +168,54 @@ on() {
 # soon CODE on HOST COMMAND... is `on` once the command ends so: what it asks for may take a
 # moment to be noticed.
 soon() {
-	local want=$1 host=$3 tries
-	shift 3
+	local want=$1
+	shift
+	after ends_with "$want" "$@"
+	exits "$want"
+}
+
+# soon_says TEXT on HOST COMMAND... is `on` once the command prints that. A lock is on the
+# SAN before the daemon that took it has written so into its database.
+soon_says() {
+	local want=$1
+	shift
+	after has_said "$want" "$@"
+	exits 0
+	says "$want"
+}
+
+# after CHECK WANT on HOST COMMAND... tries the command in silence until the check holds or
+# ten seconds and more are over; then it is shown.
+after() {
+	local check=$1 want=$2 host=$4 tries
+	shift 4
 	for ((tries = 0; tries < 100; tries++)); do
 		code=0
 		timeout 40 "$work/san/hosts/$host/bin/$1" "${@:2}" >"$work/out" 2>&1 || code=$?
-		[ "$code" != "$want" ] || break
+		output=$(<"$work/out")
+		! "$check" "$want" || break
 		sleep 0.1
 	done
 	on "$host" "$@"
-	exits "$want"
 }
+
+ends_with() { [ "$code" = "$1" ]; }
 
 # exits CODE checks how the last command ended.
 exits() {
 	[ "$code" = "$1" ] || fail "exit code $1 was expected, not $code"
 }
 
-# says TEXT checks what the last command printed, whatever its line ends and columns.
+# says TEXT checks what the last command printed.
 says() {
+	has_said "$1" || fail "'$1' was expected in the output"
+}
+
+# has_said TEXT tells if the last command printed that, whatever its line ends and columns.
+has_said() {
 	local words
 	read -r -d '' -a words <<<"$output" || true # 1: there was no NUL
-	[[ ${words[*]} == *"$1"* ]] || fail "'$1' was expected in the output"
+	[[ ${words[*]} == *"$1"* ]]
 }
 
 # runs_on HOST shows the lock table and checks that vm1 and its volume are on that host and
