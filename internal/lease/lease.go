@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -21,6 +22,10 @@ import (
 
 // Reader reads locks and leases. Safe for concurrent use.
 type Reader struct {
+	// Mapper lists the names of this host's device-mapper devices; New has it read the
+	// folder that udev keeps. Set before use.
+	Mapper func() ([]string, error)
+
 	runner    run.Runner
 	devRoot   string
 	monotonic func() time.Duration
@@ -33,7 +38,17 @@ type Reader struct {
 // New makes a Reader. devRoot is "/dev" on a real host; monotonic is CLOCK_MONOTONIC,
 // the clock in which sanlock counts.
 func New(r run.Runner, devRoot string, monotonic func() time.Duration) *Reader {
-	return &Reader{runner: r, devRoot: devRoot, monotonic: monotonic, infoTurn: make(chan struct{}, 1)}
+	reader := &Reader{runner: r, devRoot: devRoot, monotonic: monotonic, infoTurn: make(chan struct{}, 1)}
+	reader.Mapper = reader.mapper
+	return reader
+}
+
+func (r *Reader) mapper() (names []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(r.devRoot, "mapper"))
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names, err
 }
 
 // lockspacePrefix comes before the VG's name in sanlock's name of its lockspace.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -180,12 +179,12 @@ func (r *Reader) mayHaveOrphans(local Local) bool {
 	if !local.LockdRunning || len(local.VGs) == 0 {
 		return true
 	}
-	entries, err := os.ReadDir(filepath.Join(r.devRoot, "mapper"))
+	names, err := r.Mapper()
 	if err != nil {
 		return !errors.Is(err, os.ErrNotExist)
 	}
-	for _, entry := range entries {
-		name, ok := strings.CutSuffix(entry.Name(), lockSuffix)
+	for _, name := range names {
+		name, ok := strings.CutSuffix(name, lockSuffix)
 		if !ok || strings.HasSuffix(name, "-") {
 			continue
 		}

@@ -73,7 +73,8 @@ type Cluster struct {
 type Options struct {
 	Hosts []string
 	VGs   []san.VGSpec // default vg_san and the plain vg_plain
-	// Memory keeps the journals in memory, which costs less than SQLite; see journal.go.
+	// Memory keeps the journals in memory, which costs less than SQLite, and asks the SAN
+	// for devices instead of reading /sys; see memory.go.
 	Memory bool
 	// Timeout of one LVM command; default 20 s.
 	Timeout time.Duration
@@ -153,7 +154,7 @@ func NewWith(t TB, o Options) *Cluster {
 	c := &Cluster{T: t, Hosts: map[string]*Host{}, o: o, guests: map[string]Guest{}, runs: map[string]map[string]fakevirt.Change{}}
 	dir := scratch(t)
 	var err error
-	c.SAN, err = san.Create(filepath.Join(dir, "san"), san.Options{Hosts: o.Hosts, VGs: o.VGs, Now: c.Now})
+	c.SAN, err = san.Create(filepath.Join(dir, "san"), san.Options{Hosts: o.Hosts, VGs: o.VGs, Now: c.Now, Alone: true})
 	require.NoError(t, err)
 	c.SAN.Now = c.Now
 	t.Cleanup(func() { _ = c.SAN.Close() })

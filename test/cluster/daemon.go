@@ -13,7 +13,6 @@ import (
 	"virtlvm/internal/activation"
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
-	"virtlvm/internal/lease"
 	"virtlvm/internal/locks"
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/run"
@@ -122,7 +121,7 @@ func (d *Daemon) deps() activation.Deps {
 		Journal: journal{d.openJournal(), d},
 		Peers:   peers{d}, OtherHosts: func(context.Context) []string { return h.others() },
 		LVM:    lvm.New(looks, h.LVM.SysDir()),
-		Leases: leases{lease.New(looks, "/dev", h.uptime), d},
+		Leases: leases{h.leases(looks), d},
 		Guests: observer{guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc")), d},
 		Disks: &domain.Walker{
 			Resolver:  &domain.Resolver{Root: h.dir, PoolDirs: []string{"/etc/libvirt/storage"}},
@@ -151,6 +150,9 @@ func (d *Daemon) deps() activation.Deps {
 				Claims: h.claims(),
 			}
 		},
+	}
+	if h.c.o.Memory {
+		deps.LVM = devices{deps.LVM.(*lvm.LVM), h.LVM}
 	}
 	if h.mortal != nil {
 		deps.Runner, deps.Journal = h.mortal.runner(deps.Runner), h.mortal.journal(deps.Journal)

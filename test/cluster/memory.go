@@ -10,9 +10,28 @@ import (
 	"time"
 
 	"virtlvm/internal/api"
+	"virtlvm/internal/lvm"
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
+	"virtlvm/test/san"
 )
+
+// devices are those of a host, from the SAN's memory: to read the files of /sys at each look
+// was a fifth of a simulation. TestDevicesAreAsInSys compares the two.
+type devices struct {
+	*lvm.LVM
+	host *san.Host
+}
+
+// Devices implements activation.LVM.
+func (d devices) Devices() (map[string]lvm.Device, error) {
+	all, err := d.host.Devices()
+	byUUID := make(map[string]lvm.Device, len(all))
+	for _, k := range all {
+		byUUID[k.UUID] = lvm.Device(k)
+	}
+	return byUUID, err
+}
 
 // Memory is a Journal that outlives the daemons and not the test. It does what the database
 // does with what it is given, as far as the engine can tell; TestMemoryIsAsTheDatabase

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,8 +13,10 @@ import (
 
 	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
+	"virtlvm/internal/lvm"
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
+	"virtlvm/test/san"
 )
 
 // TestMemoryIsAsTheDatabase does the same to both journals, whatever it is, and wants the
@@ -126,4 +129,38 @@ func TestMemoryIsAsTheDatabase(t *testing.T) {
 			},
 		})
 	})
+}
+
+// TestDevicesAreAsInSys: what the SAN says of devices is what the engine would read in /sys.
+func TestDevicesAreAsInSys(t *testing.T) {
+	c := NewWith(t, Options{Hosts: []string{"kvm-a"}})
+	a := c.Hosts["kvm-a"]
+	for _, lv := range []san.LVSpec{{Name: "a-b"}, {Name: "pool", Type: "thin-pool"}, {Name: "thin", Type: "thin", Pool: "pool"}, {Name: "snap", Type: "snapshot", Origin: "a-b"}} {
+		_, err := c.SAN.AddLV("vg_san", lv)
+		require.NoError(t, err)
+	}
+	files := lvm.New(a.LVM.Runner(), a.LVM.SysDir())
+	seen := map[int]bool{}
+	same := func() {
+		t.Helper()
+		want, err := files.Devices()
+		require.NoError(t, err)
+		got, err := devices{files, a.LVM}.Devices()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		seen[len(got)] = true
+	}
+	same()
+	for _, line := range []string{
+		"lvchange -aey vg_san/a-b", "lvchange -aey vg_san/thin", "dmsetup wipe_table vg_san-thin", "lvchange -an vg_san/a-b", "lvchange -aey vg_san/a-b",
+		"lvchange -an vg_san/thin", "vgchange --lockstop vg_san",
+	} {
+		_, _ = a.Run(strings.Fields(line)...)
+		same()
+	}
+	a.PowerCut()
+	same()
+	a.PowerOn()
+	same()
+	assert.Greater(t, len(seen), 3, "numbers of devices: %v", seen)
 }

@@ -17,7 +17,6 @@ import (
 	"virtlvm/internal/check"
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
-	"virtlvm/internal/lease"
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/peer"
 	"virtlvm/internal/run"
@@ -64,7 +63,7 @@ func (h *Host) setUp() *setup {
 	require.NoError(t, os.Symlink("/dev/watchdog0", filepath.Join(h.dir, "proc/900001/fd/6")))
 	runner := h.LVM.Runner()
 	s.Sources = check.Sources{
-		LVM: lvm.New(runner, h.LVM.SysDir()), Leases: lease.New(runner, "/dev", h.uptime), Engine: h.Engine(),
+		LVM: lvm.New(runner, h.LVM.SysDir()), Leases: h.leases(runner), Engine: h.Engine(),
 		Guests:   guests.New(h.Virt.RunDir(), filepath.Join(h.dir, "proc")),
 		Resolver: &domain.Resolver{Root: h.dir, PoolDirs: []string{"/etc/libvirt/storage"}},
 		Peers:    noPeers{}, Runner: systemd{},

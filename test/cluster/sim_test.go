@@ -131,6 +131,9 @@ func TestSimClaims(t *testing.T) {
 			rapid.SyncTest(rt, func(rt *rapid.T) { do(rt) })
 		}, drawn(rt))
 		s.count("schedules")
+		if *showStory {
+			fmt.Println(story)
+		}
 		if bad != "" {
 			rt.Fatalf("%s\n\n%s\n%s", bad, story, bad)
 		}

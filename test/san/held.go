@@ -1,6 +1,9 @@
 package san
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Env is what the programs of sanfake need to run as this host.
 func (h *Host) Env() []string {
@@ -17,6 +20,23 @@ func (h *Host) Active(vg, lv string) bool {
 		return nil
 	})
 	return found
+}
+
+// Device is a device-mapper device as /sys/block shows it.
+type Device struct{ Name, UUID, Kernel string }
+
+// Devices are this host's devices, as the files in SysDir have them.
+func (h *Host) Devices() (all []Device, err error) {
+	err = h.san.view(func(st *state) error {
+		if hs := st.Hosts[h.name]; hs != nil {
+			all = make([]Device, 0, len(hs.Devs))
+			for name, d := range hs.Devs {
+				all = append(all, Device{Name: name, UUID: d.UUID, Kernel: "dm-" + strconv.Itoa(d.Minor)})
+			}
+		}
+		return nil
+	})
+	return all, err
 }
 
 // LockMode is what lvmlockd on this host holds of the volume: "ex", "sh", "un", or

@@ -7,7 +7,8 @@
 //
 // Layout of the folder:
 //
-//	san.lock, san.state.*     all state, guarded by flock; processes and goroutines share it
+//	san.lock, san.state.*     all state, guarded by flock; processes and goroutines share it;
+//	                          not there where the SAN is Alone
 //	luns/VG/LVUUID            a volume's data, a sparse regular file
 //	hosts/HOST/sys/block/...  dm-N/dm/{name,uuid} as the kernel shows them
 //	hosts/HOST/dev/...        dm-N -> data; VG/LV, mapper/NAME, disk/by-id/... -> dm-N
@@ -52,6 +53,8 @@ type Options struct {
 	TimeScale float64
 	// Now is the SAN's Now for setting it up; nil means time.Now.
 	Now func() time.Time
+	// Alone keeps the state in memory, which costs less: nobody else can Open the SAN.
+	Alone bool
 }
 
 // SAN is one process's handle on the folder. Set its fields before use; its methods may
@@ -71,6 +74,7 @@ type SAN struct {
 	CheckPids bool
 
 	dir   string
+	alone bool
 	mu    sync.Mutex
 	lock  *os.File
 	slots [2]*os.File
@@ -90,7 +94,7 @@ func Create(dir string, o Options) (*SAN, error) {
 	if _, err := os.Stat(filepath.Join(dir, lockFile)); err == nil {
 		return nil, fmt.Errorf("cannot create a SAN in %s: there is one already", dir)
 	}
-	s := &SAN{dir: dir, Now: o.Now, hosts: map[string]*Host{}}
+	s := &SAN{dir: dir, alone: o.Alone, Now: o.Now, hosts: map[string]*Host{}}
 	st := &state{
 		Epoch: time.Now().UnixNano(), TimeScale: o.TimeScale, LVM: o.LVM, IOTimeout: o.IOTimeout,
 		Expiry: o.Expiry, Hosts: map[string]*hostState{}, VGs: map[string]*vgState{},

@@ -24,8 +24,12 @@ const (
 // update runs fn on the state under the exclusive lock and saves it, unless fn fails.
 func (s *SAN) update(fn func(*state) error) error {
 	return s.locked(unix.LOCK_EX, func(st *state) error {
+		var before *state
+		if s.alone {
+			before = st.clone()
+		}
 		if err := fn(st); err != nil {
-			s.cache = nil // half changed
+			s.cache = before // st is half changed
 			return err
 		}
 		return s.save(st)
@@ -60,6 +64,9 @@ func (s *SAN) locked(how int, fn func(*state) error) error {
 }
 
 func (s *SAN) flock(how int) error {
+	if s.alone {
+		return nil
+	}
 	if s.lock == nil {
 		f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o644)
 		if err != nil {
@@ -79,6 +86,9 @@ func (s *SAN) flock(how int) error {
 }
 
 func (s *SAN) unlock() {
+	if s.alone {
+		return
+	}
 	// Closing the file would unlock as well; there is nothing to do about a failure.
 	_ = unix.Flock(int(s.lock.Fd()), unix.LOCK_UN)
 }
@@ -86,6 +96,9 @@ func (s *SAN) unlock() {
 // load reads the state. While the lock file names the version that this process knows,
 // the cached state is the current one.
 func (s *SAN) load() (*state, error) {
+	if s.alone {
+		return s.cache, nil
+	}
 	gen, size, err := s.version()
 	if err != nil {
 		return nil, err
@@ -111,6 +124,10 @@ func (s *SAN) load() (*state, error) {
 
 // save writes the state as the next version.
 func (s *SAN) save(st *state) error {
+	if s.alone {
+		s.cache = st
+		return nil
+	}
 	data, err := json.Marshal(st)
 	if err != nil {
 		return fmt.Errorf("cannot save the SAN's state: %w", err)
