@@ -83,6 +83,8 @@ type Options struct {
 	Patience time.Duration
 	// Lock is fakevirt's; nil: its own.
 	Lock func(host, name string) (unlock func(), err error)
+	// Documents are fakevirt's; nil: the cluster's own.
+	Documents *fakevirt.Documents
 	// Changed is told of what fakevirt changes; see fakevirt.Options.
 	Changed func(host string, c fakevirt.Change)
 	// After is the engines' clock; nil: time.After.
@@ -148,6 +150,9 @@ func NewWith(t TB, o Options) *Cluster {
 	if o.VGs == nil {
 		o.VGs = []san.VGSpec{{Name: "vg_san"}, {Name: "vg_plain", LockType: san.LockNone}}
 	}
+	if o.Documents == nil {
+		o.Documents = fakevirt.NewDocuments()
+	}
 	if o.Timeout == 0 {
 		o.Timeout = 20 * time.Second
 	}
@@ -195,7 +200,7 @@ func (c *Cluster) newHost(name string) *Host {
 	require.NoError(c.T, err)
 	h.dir = h.LVM.Dir()
 	h.qemus = fakevirt.NewInProcess(filepath.Join(h.dir, "proc"))
-	o := fakevirt.Options{Name: name, Dir: h.dir, Hook: h.hook, Launcher: h.qemus}
+	o := fakevirt.Options{Name: name, Dir: h.dir, Hook: h.hook, Launcher: h.qemus, Documents: c.o.Documents}
 	if c.o.Lock != nil {
 		o.Lock = func(lock string) (func(), error) { return c.o.Lock(name, lock) }
 	}

@@ -15,9 +15,6 @@ func (h *Host) hook(ctx context.Context, fc fakevirt.HookCall) fakevirt.HookResu
 		h.c.Spy(h.Name, fc)
 	}
 	call := api.HookCall{Guest: fc.Guest, Op: fc.Op, SubOp: fc.SubOp, Extra: fc.Extra, XML: fc.XML, Bypassed: h.glass.Load(), Stamp: h.stamp()}
-	if d, err := domain.Parse(fc.XML); err == nil {
-		call.UUID = d.UUID
-	}
 	if h.c.o.Tamper != nil {
 		h.c.o.Tamper(h, &call)
 	}
@@ -34,6 +31,9 @@ func (h *Host) hook(ctx context.Context, fc fakevirt.HookCall) fakevirt.HookResu
 		return fakevirt.HookResult{Code: 1, Stderr: "virtlvm: cannot start " + fc.Guest + ": virtlvmd cannot be reached\n"}
 	case api.Verdicting(fc.Op):
 		return fakevirt.HookResult{}
+	}
+	if d, err := domain.Parse(call.XML); err == nil {
+		call.UUID = d.UUID
 	}
 	call.XML = nil
 	h.mu.Lock()

@@ -115,7 +115,7 @@ type op struct {
 }
 
 // newSim makes a cluster with its guests defined everywhere and the first one running.
-func newSim(t TB, hosts []string, o swarm, dice dice, tally *tally) *sim {
+func newSim(t TB, hosts []string, o swarm, dice dice, tally *tally, docs *fakevirt.Documents) *sim {
 	s := &sim{
 		t: t, hosts: hosts, o: o, dice: dice, tally: tally, locks: map[string]*lock{}, cut: map[string]bool{}, shared: map[string]int{},
 		twice: map[int]bool{}, hand: map[string]bool{}, granted: map[string][]byte{},
@@ -123,6 +123,7 @@ func newSim(t TB, hosts []string, o swarm, dice dice, tally *tally) *sim {
 	s.Cluster = NewWith(t, Options{
 		Hosts: hosts, VGs: []san.VGSpec{{Name: "vg_san"}, {Name: "vg_two"}, {Name: "vg_old", LockType: san.LockNone}}, Memory: true,
 		Timeout: 20 * time.Second, Patience: time.Minute, Lock: s.lock, After: s.after, Changed: s.onChange,
+		Documents: docs,
 	})
 	s.SAN.Wait = s.program
 	s.At = s.at

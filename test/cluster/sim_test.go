@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"virtlvm/test/fakevirt"
 )
 
 var showStory = flag.Bool("sim.story", false, "print what happens in each schedule")
@@ -27,7 +29,7 @@ func TestSim(t *testing.T) {
 	}{{"two hosts", 2, 2}, {"more hosts", 3, 5}} {
 		t.Run(size.name, func(t *testing.T) {
 			t.Parallel()
-			s := schedule{tally: &tally{n: map[string]int{}}}
+			s := newSchedule()
 			rapid.Check(t, func(rt *rapid.T) {
 				s := s
 				s.hosts = rapid.IntRange(size.least, size.most).Draw(rt, "hosts")
@@ -36,10 +38,10 @@ func TestSim(t *testing.T) {
 				}, drawn(rt))
 				s.count("schedules")
 				if *showStory {
-					fmt.Println(story)
+					fmt.Println(story())
 				}
 				if bad != "" {
-					rt.Fatalf("%s\n\n%s\n%s", bad, story, bad)
+					rt.Fatalf("%s\n\n%s\n%s", bad, story(), bad)
 				}
 			})
 			t.Logf("%v", s.tally.n)
@@ -59,6 +61,11 @@ type schedule struct {
 	hosts  int
 	claims bool // always
 	tally  *tally
+	docs   *fakevirt.Documents // of all schedules
+}
+
+func newSchedule() schedule {
+	return schedule{tally: &tally{n: map[string]int{}}, docs: fakevirt.NewDocuments()}
 }
 
 func (c schedule) count(what string) {
@@ -68,8 +75,8 @@ func (c schedule) count(what string) {
 }
 
 // run makes the simulation in a bubble as the dice say, and tells what was wrong, "" for
-// nothing, and what has happened.
-func (c schedule) run(t TB, bubble func(func(TB)), dice dice) (bad, story string) {
+// nothing, and, where it is asked, what has happened.
+func (c schedule) run(t TB, bubble func(func(TB)), dice dice) (bad string, story func() string) {
 	t.Helper()
 	may := func(what string) bool { return dice(2, what) == 1 }
 	o := swarm{may("crash"), may("host death"), may("net"), may("hand"), may("tools"), may("hints"), may("post-copy"), c.claims || may("claims")}
@@ -79,7 +86,7 @@ func (c schedule) run(t TB, bubble func(func(TB)), dice dice) (bad, story string
 		for i := range c.hosts {
 			names = append(names, fmt.Sprintf("kvm-%c", 'a'+i))
 		}
-		s := newSim(t, names, o, dice, c.tally)
+		s := newSim(t, names, o, dice, c.tally, c.docs)
 		for range steps {
 			if s.bad != "" {
 				break
@@ -89,7 +96,7 @@ func (c schedule) run(t TB, bubble func(func(TB)), dice dice) (bad, story string
 		if s.bad == "" {
 			s.settleAll()
 		}
-		bad, story = s.bad, s.story()
+		bad, story = s.bad, s.story
 	})
 	return bad, story
 }
@@ -99,13 +106,15 @@ func TestSimReplays(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
+			s := newSchedule()
+			s.hosts = 3
 			run := func() string {
 				throw := rand.New(rand.NewPCG(seed, seed))
-				bad, story := schedule{hosts: 3, tally: &tally{n: map[string]int{}}}.run(t, func(do func(TB)) {
+				bad, story := s.run(t, func(do func(TB)) {
 					synctest.Test(t, func(t *testing.T) { do(t) })
 				}, func(n int, _ string) int { return throw.IntN(n) })
-				require.Empty(t, bad, story)
-				return story
+				require.Empty(t, bad, story())
+				return story()
 			}
 			first, second := strings.Split(run(), "\n"), strings.Split(run(), "\n")
 			for i := range min(len(first), len(second)) {
@@ -123,7 +132,8 @@ func TestSimClaims(t *testing.T) {
 		t.Skip("as TestSim")
 	}
 	t.Parallel()
-	s := schedule{claims: true, tally: &tally{n: map[string]int{}}}
+	s := newSchedule()
+	s.claims = true
 	rapid.Check(t, func(rt *rapid.T) {
 		s := s
 		s.hosts = rapid.IntRange(2, 4).Draw(rt, "hosts")
@@ -132,10 +142,10 @@ func TestSimClaims(t *testing.T) {
 		}, drawn(rt))
 		s.count("schedules")
 		if *showStory {
-			fmt.Println(story)
+			fmt.Println(story())
 		}
 		if bad != "" {
-			rt.Fatalf("%s\n\n%s\n%s", bad, story, bad)
+			rt.Fatalf("%s\n\n%s\n%s", bad, story(), bad)
 		}
 	})
 	t.Logf("%v", s.tally.n)

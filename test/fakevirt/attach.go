@@ -130,7 +130,7 @@ func (h *Host) redefine(name string, change func(*libvirtxml.Domain) error) erro
 	if err := change(def); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(h.definitions(), name+".xml"), xmlOf(def))
+	return writeFile(filepath.Join(h.definitions(), name+".xml"), h.xmlOf(def))
 }
 
 // qcow2Size is where a qcow2 header has the size of what a guest sees.

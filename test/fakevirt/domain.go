@@ -19,8 +19,8 @@ import (
 // the domain's name. A definition of the same name and uuid is replaced.
 func (h *Host) Define(ctx context.Context, xml []byte) (name string, err error) {
 	const what = "Failed to define domain from XML"
-	dom := &libvirtxml.Domain{}
-	if err := dom.Unmarshal(string(xml)); err != nil {
+	dom, err := h.o.Documents.read(string(xml))
+	if err != nil {
 		return "", failed(what, fmt.Errorf("XML error: %w", err))
 	}
 	if err := validName(dom.Name); err != nil {
@@ -61,10 +61,7 @@ func (h *Host) Define(ctx context.Context, xml []byte) (name string, err error) 
 			d.Driver.Type = "raw"
 		}
 	}
-	doc, err := dom.Marshal()
-	if err != nil {
-		return "", failed(what, err)
-	}
+	doc := strings.TrimSuffix(h.o.Documents.xmlOf(dom), "\n")
 	return dom.Name, failed(what, h.withGuest(ctx, dom.Name, func() error {
 		return writeFile(filepath.Join(h.definitions(), dom.Name+".xml"), []byte(doc))
 	}))
@@ -100,18 +97,18 @@ var errNotFound = errors.New("Domain not found") //nolint:staticcheck // libvirt
 
 // definition reads a definition anew: the caller may change it.
 func (h *Host) definition(name string) (*libvirtxml.Domain, error) {
-	return readDomain(filepath.Join(h.definitions(), name+".xml"), name)
+	return h.readDomain(filepath.Join(h.definitions(), name+".xml"), name)
 }
 
 // origin is what a running guest was started from, before libvirt added anything; that
 // may be another definition than today's, or one that came with a migration.
 func (h *Host) origin(name string) (*libvirtxml.Domain, error) {
-	return readDomain(h.originPath(name), name)
+	return h.readDomain(h.originPath(name), name)
 }
 
 func (h *Host) originPath(name string) string { return filepath.Join(h.locks(), name+".xml") }
 
-func readDomain(path, name string) (*libvirtxml.Domain, error) {
+func (h *Host) readDomain(path, name string) (*libvirtxml.Domain, error) {
 	doc, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: no domain with matching name '%s'", errNotFound, name)
@@ -119,22 +116,15 @@ func readDomain(path, name string) (*libvirtxml.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	dom := &libvirtxml.Domain{}
-	if err := dom.Unmarshal(string(doc)); err != nil {
+	dom, err := h.o.Documents.read(string(doc))
+	if err != nil {
 		return nil, fmt.Errorf("cannot read definition of %s: %w", name, err)
 	}
 	return dom, nil
 }
 
 // xmlOf is a domain as a hook gets it.
-func xmlOf(dom *libvirtxml.Domain) []byte {
-	doc, err := dom.Marshal()
-	if err != nil {
-		// What was unmarshalled by the same library; a defect of the fake.
-		panic(fmt.Sprintf("cannot write domain %s: %v", dom.Name, err))
-	}
-	return []byte(doc + "\n")
-}
+func (h *Host) xmlOf(dom *libvirtxml.Domain) []byte { return []byte(h.o.Documents.xmlOf(dom)) }
 
 func disksOf(dom *libvirtxml.Domain) []libvirtxml.DomainDisk {
 	if dom.Devices == nil {

@@ -60,6 +60,8 @@ type Options struct {
 	Launcher Launcher
 	// NoReasons is libvirt before 10.5: `release` is called with "-".
 	NoReasons bool
+	// Documents may be shared by hosts; nil: the XML of domains is written and read each time.
+	Documents *Documents
 	// OldQEMU cannot forget what the host has cached of a disk (before 4.0).
 	OldQEMU bool
 	// Now gives migrations the time of their begin; default time.Now.

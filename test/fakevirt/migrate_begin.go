@@ -79,7 +79,7 @@ func (m *migration) beginInactive() error {
 // has found out or given out here. (libvirt leaves out some devices that every machine
 // has as well; they do not matter here.)
 func (h *Host) migratable(live *libvirtxml.Domain) *libvirtxml.Domain {
-	dom := clone(live)
+	dom := h.o.Documents.clone(live)
 	h.ended(dom)
 	dom.SecLabel = nil
 	if origin, err := h.origin(dom.Name); err == nil {
@@ -99,15 +99,6 @@ func (h *Host) migratable(live *libvirtxml.Domain) *libvirtxml.Domain {
 		}
 	}
 	return dom
-}
-
-func clone(dom *libvirtxml.Domain) *libvirtxml.Domain {
-	c := &libvirtxml.Domain{}
-	if err := c.Unmarshal(string(xmlOf(dom))); err != nil {
-		// What was marshalled by the same library; a defect of the fake.
-		panic(fmt.Sprintf("cannot read domain %s: %v", dom.Name, err))
-	}
-	return c
 }
 
 // phase writes the source's status file with another phase.

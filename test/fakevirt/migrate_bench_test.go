@@ -126,5 +126,5 @@ func (p *pair) definition() []byte {
 	p.t.Helper()
 	def, err := p.a.definition("vm1")
 	require.NoError(p.t, err)
-	return xmlOf(def)
+	return new(Host).xmlOf(def)
 }

@@ -89,9 +89,9 @@ func (m *migration) takeOver() error {
 
 // keep makes a definition of dom.
 func (h *Host) keep(dom *libvirtxml.Domain, name string) error {
-	def := clone(dom)
+	def := h.o.Documents.clone(dom)
 	def.Name, def.ID = name, nil
-	return writeFile(filepath.Join(h.definitions(), name+".xml"), xmlOf(def))
+	return writeFile(filepath.Join(h.definitions(), name+".xml"), h.xmlOf(def))
 }
 
 // finishCancelled is Finish after a Perform that has failed.

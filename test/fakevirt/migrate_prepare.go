@@ -66,12 +66,12 @@ func (m *migration) preparing(ctx, work context.Context, s Step) error {
 // hookMigrate calls the hook `migrate`, whose standard output, if any, replaces the XML.
 func (m *migration) hookMigrate(ctx context.Context) error {
 	m.xml.Name = m.to
-	out, err := m.dst.filter(ctx, m.to, "migrate", "begin", "-", xmlOf(m.xml))
+	out, err := m.dst.filter(ctx, m.to, "migrate", "begin", "-", m.dst.xmlOf(m.xml))
 	if err != nil || strings.TrimSpace(out) == "" {
 		return err
 	}
-	dom := &libvirtxml.Domain{}
-	if err := dom.Unmarshal(out); err != nil {
+	dom, err := m.dst.o.Documents.read(out)
+	if err != nil {
 		return fmt.Errorf("XML error: %w", err)
 	}
 	const differs = "unsupported configuration: Target domain %s %v does not match source %v"
@@ -100,7 +100,7 @@ func (m *migration) arrive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		dom := clone(m.xml)
+		dom := h.o.Documents.clone(m.xml)
 		dom.ID = &id
 		m.in = status{State: "paused", Reason: "starting up", Domain: dom}
 		m.arrived(phasePrepare)

@@ -252,7 +252,7 @@ func TestGrantInTheMetadata(t *testing.T) {
 	require.NoError(t, p.migrate(MigrateOptions{Persistent: true}, StepPaused, func() error {
 		s, _, err := p.b.readStatus("vm1")
 		require.NoError(t, err)
-		assert.True(t, has(xmlOf(s.Domain)), "in the status file")
+		assert.True(t, has(new(Host).xmlOf(s.Domain)), "in the status file")
 		return nil
 	}))
 	require.Len(t, p.b.calls, 4)
@@ -261,7 +261,7 @@ func TestGrantInTheMetadata(t *testing.T) {
 	}
 	def, err := p.b.definition("vm1")
 	require.NoError(t, err)
-	assert.False(t, has(xmlOf(def)))
+	assert.False(t, has(new(Host).xmlOf(def)))
 	s, err := guests.New(p.b.RunDir(), filepath.Join(p.b.dir, "proc")).Observe()
 	require.NoError(t, err)
 	assert.Contains(t, string(s.ByUUID[uuid1].XML), `<virtlvm:grant xmlns:virtlvm='urn:virtlvm:1' id='g1' from='kvm-a'/>`)

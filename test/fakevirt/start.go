@@ -73,13 +73,13 @@ type startup struct {
 }
 
 func (u *startup) hook(ctx context.Context, op string) error {
-	return u.h.hook(ctx, u.s.Domain.Name, op, "begin", "-", xmlOf(u.s.Domain))
+	return u.h.hook(ctx, u.s.Domain.Name, op, "begin", "-", u.h.xmlOf(u.s.Domain))
 }
 
 func (u *startup) prepare(ctx context.Context) error {
 	origin := *u.s.Domain
 	origin.ID = nil
-	if err := writeFile(u.h.originPath(origin.Name), xmlOf(&origin)); err != nil {
+	if err := writeFile(u.h.originPath(origin.Name), u.h.xmlOf(&origin)); err != nil {
 		return err
 	}
 	return u.hook(ctx, "prepare")
@@ -136,7 +136,7 @@ func (h *Host) endWith(ctx context.Context, s *status, why string, between func(
 		}
 	}
 	h.ended(s.Domain)
-	_ = h.hook(ctx, name, "stopped", "end", "-", xmlOf(s.Domain))
+	_ = h.hook(ctx, name, "stopped", "end", "-", h.xmlOf(s.Domain))
 	between()
 	if err := h.removeStatus(name); err != nil {
 		return err
@@ -145,6 +145,6 @@ func (h *Host) endWith(ctx context.Context, s *status, why string, between func(
 	if h.o.NoReasons {
 		why = "-"
 	}
-	_ = h.hook(ctx, name, "release", "end", why, xmlOf(s.Domain))
+	_ = h.hook(ctx, name, "release", "end", why, h.xmlOf(s.Domain))
 	return nil
 }

@@ -75,7 +75,19 @@ or other application using the libvirt API.
 // sourceWithIndex is a disk's <source> that libvirt adds its private data to.
 var sourceWithIndex = regexp.MustCompile(`(?m)^( *)(<source [^>]*index="(\d+)"[^>]*>)</source>$`)
 
-func (s status) document() []byte {
+// private adds libvirt's private data to a domain, and moves it to the right.
+func private(doc string) string {
+	doc = sourceWithIndex.ReplaceAllString(doc, `$1$2
+$1  <privateData>
+$1    <nodenames>
+$1      <nodename type='storage' name='libvirt-$3-storage'/>
+$1    </nodenames>
+$1  </privateData>
+$1</source>`)
+	return "  " + strings.TrimSuffix(strings.ReplaceAll(doc, "\n", "\n  "), "  ")
+}
+
+func (s status) document(docs *Documents) []byte {
 	d := s.Domain
 	id := 0
 	if d.ID != nil {
@@ -94,14 +106,7 @@ func (s status) document() []byte {
 			devices += "    <device alias='" + escape(disk.Alias.Name) + "'/>\n"
 		}
 	}
-	domain := sourceWithIndex.ReplaceAllString(string(xmlOf(d)), `$1$2
-$1  <privateData>
-$1    <nodenames>
-$1      <nodename type='storage' name='libvirt-$3-storage'/>
-$1    </nodenames>
-$1  </privateData>
-$1</source>`)
-	domain = "  " + strings.TrimSuffix(strings.ReplaceAll(domain, "\n", "\n  "), "  ")
+	domain := docs.inStatus(docs.xmlOf(d), private)
 	// A comment must not hold "--", whatever the name.
 	comment := strings.ReplaceAll(d.Name, "--", "- -")
 	caps := ""
@@ -121,7 +126,7 @@ func (h *Host) statusPath(name string) string { return filepath.Join(h.o.RunDir,
 
 func (h *Host) writeStatus(s status) error {
 	s.OldQEMU = h.o.OldQEMU
-	err := writeFile(h.statusPath(s.Domain.Name), s.document())
+	err := writeFile(h.statusPath(s.Domain.Name), s.document(h.o.Documents))
 	if err != nil && h.dead() {
 		return ErrHostGone
 	}
@@ -165,9 +170,9 @@ func (h *Host) readStatus(name string) (s status, found bool, err error) {
 	}
 	s = status{
 		State: root["state"], Reason: root["reason"], PID: pidOf(root),
-		Job: jobOf(doc[:begin]), Domain: &libvirtxml.Domain{},
+		Job: jobOf(doc[:begin]),
 	}
-	if err := s.Domain.Unmarshal(doc[begin : end+len("</domain>")]); err != nil {
+	if s.Domain, err = h.o.Documents.read(doc[begin : end+len("</domain>")]); err != nil {
 		return s, false, fmt.Errorf("cannot read status file of %s: %w", name, err)
 	}
 	return s, true, nil

@@ -120,7 +120,7 @@ func (h *Host) Reconnect(ctx context.Context) error {
 			if err := h.writeStatus(s); err != nil {
 				return err
 			}
-			if err := h.hook(ctx, g.Name, "reconnect", "begin", "-", xmlOf(s.Domain)); err != nil {
+			if err := h.hook(ctx, g.Name, "reconnect", "begin", "-", h.xmlOf(s.Domain)); err != nil {
 				return errors.Join(err, h.end(ctx, &s, reasonDaemon))
 			}
 			return nil
