@@ -2,8 +2,10 @@ package activation
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,19 +27,18 @@ func (m *Manager) adopt(ctx context.Context, s sight, all bool) {
 			continue
 		}
 		topic := "guest " + g.Name
-		d, err := domain.ParseStatus(g.XML)
+		doc, err := m.readStatus(g)
 		if err != nil {
-			m.problem(topic, fmt.Errorf("cannot read the disks of running guest %s: %w", show(g.Name), err))
+			m.problem(topic, err)
 			continue
 		}
-		key := disksKey(d)
-		if m.isAdopted(uuid, key) && !all {
+		if m.isAdopted(uuid, doc.key) && !all {
 			continue
 		}
-		err = m.adoptGuest(ctx, s, g, d)
+		err = m.adoptGuest(ctx, s, g, doc.domain)
 		m.problem(topic, err)
 		if err == nil {
-			m.setAdopted(uuid, key)
+			m.setAdopted(uuid, doc.key)
 		}
 	}
 	m.forgetAdopted(s.Snapshot)
@@ -45,11 +46,38 @@ func (m *Manager) adopt(ctx context.Context, s sight, all bool) {
 
 // adoptNow adopts one running guest; see withInventories.
 func (m *Manager) adoptNow(ctx context.Context, s sight, g guests.Guest) error {
+	doc, err := m.readStatus(g)
+	if err != nil {
+		return err
+	}
+	return m.adoptGuest(ctx, s, g, doc.domain)
+}
+
+// document is what the status file of a running guest says. Most are the same at every look,
+// and to read one takes a hundred times as long as its checksum.
+type document struct {
+	sum    [sha256.Size]byte
+	domain *domain.Domain // nobody changes it
+	key    string         // see disksKey
+}
+
+func (m *Manager) readStatus(g guests.Guest) (document, error) {
+	sum := sha256.Sum256(g.XML)
+	m.mu.Lock()
+	doc, ok := m.parsed[g.UUID]
+	m.mu.Unlock()
+	if ok && doc.sum == sum {
+		return doc, nil
+	}
 	d, err := domain.ParseStatus(g.XML)
 	if err != nil {
-		return fmt.Errorf("cannot read the disks of running guest %s: %w", show(g.Name), err)
+		return document{}, fmt.Errorf("cannot read the disks of running guest %s: %w", show(g.Name), err)
 	}
-	return m.adoptGuest(ctx, s, g, d)
+	doc = document{sum: sum, domain: d, key: disksKey(d)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.parsed[g.UUID] = doc
+	return doc, nil
 }
 
 // adoptGuest adopts what can be adopted, disk by disk: one that cannot be judged must not
@@ -171,6 +199,10 @@ func (m *Manager) forgetAdopted(snap guests.Snapshot) {
 			delete(m.adopted, uuid)
 		}
 	}
+	maps.DeleteFunc(m.parsed, func(uuid string, _ document) bool {
+		_, ok := snap.ByUUID[uuid]
+		return !ok
+	})
 	running := map[string]bool{}
 	for _, g := range snap.ByUUID {
 		running["guest "+g.Name] = true

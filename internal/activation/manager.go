@@ -150,6 +150,7 @@ type Manager struct {
 	stopping map[string]time.Time     // `stopped` came and `release` not yet, by uuid
 	goneAt   map[string]time.Time     // when a guest with a status file was first seen without QEMU
 	adopted  map[string]string        // by uuid: the disks last adopted
+	parsed   map[string]document      // by uuid: what the status file said last
 	own      map[int64]bool           // commands of this daemon that have not ended
 	calls    map[string]uint64        // hook calls so far, by guest uuid: see sight
 	deciding map[string]chan struct{} // one start of a guest at a time, by uuid
@@ -196,6 +197,7 @@ func New(d Deps) *Manager {
 		released: map[string]int64{},
 		stopping: map[string]time.Time{},
 		adopted:  map[string]string{},
+		parsed:   map[string]document{},
 		own:      map[int64]bool{},
 		calls:    map[string]uint64{},
 		deciding: map[string]chan struct{}{},

@@ -1,6 +1,7 @@
 package guests
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -108,7 +109,7 @@ func (o *Observer) names(known map[string]Guest) (names []string, noDir bool, er
 	// So list twice, take a file on its way in (NAME.xml.new) for the file itself, and
 	// ask for those of the last look anyway.
 	for range 2 {
-		entries, err := os.ReadDir(o.dir)
+		entries, err := list(o.dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			noDir = true
 			continue
@@ -117,14 +118,24 @@ func (o *Observer) names(known map[string]Guest) (names []string, noDir bool, er
 			return nil, false, fmt.Errorf("cannot list guests: %w", err)
 		}
 		noDir = false
-		for _, e := range entries {
-			base := strings.TrimSuffix(e.Name(), ".new")
+		for _, name := range entries {
+			base := strings.TrimSuffix(name, ".new")
 			if name, ok := strings.CutSuffix(base, statusSuffix); ok && name != "" {
 				set[name] = struct{}{}
 			}
 		}
 	}
 	return slices.Sorted(maps.Keys(set)), noDir, nil
+}
+
+// list is what a folder holds, in no order.
+func list(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return f.Readdirnames(-1)
 }
 
 // readStatus reads one file whole. A link is refused: libvirt makes none.
@@ -148,9 +159,9 @@ func readStatus(path string) ([]byte, error) {
 		return nil, fmt.Errorf("it is larger than %d MiB", maxStatus>>20)
 	}
 	// Replaced, never written to: its size stays.
-	doc, err := io.ReadAll(io.LimitReader(f, maxStatus))
-	if err != nil {
+	doc := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	if _, err := doc.ReadFrom(io.LimitReader(f, maxStatus)); err != nil {
 		return nil, fmt.Errorf("cannot read status file: %w", err)
 	}
-	return doc, nil
+	return doc.Bytes(), nil
 }

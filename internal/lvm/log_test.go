@@ -2,6 +2,9 @@ package lvm
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -30,4 +33,20 @@ func TestMessagesInTheReport(t *testing.T) {
 	assert.Empty(t, vols)
 	assert.Equal(t, []string{"nosuch"}, missing)
 	assert.Equal(t, []string{"vg_san"}, unlocked)
+}
+
+// A value is what encoding/json would make of it, however it is written.
+func TestValues(t *testing.T) {
+	for _, text := range []string{`"vg_san"`, `""`, `"a b"`, `"a\"b"`, `"\u00e9"`, `"é"`, `"\\"`, "\"\xff\"", `7`, `-1.5e3`} {
+		var got map[string]value
+		require.NoError(t, json.Unmarshal([]byte(`{"x": `+text+`}`), &got), text)
+		var want any
+		dec := json.NewDecoder(strings.NewReader(text))
+		dec.UseNumber()
+		require.NoError(t, dec.Decode(&want), text)
+		assert.Equal(t, fmt.Sprint(want), string(got["x"]), text)
+	}
+	var v map[string]value
+	require.Error(t, json.Unmarshal([]byte(`{"x": true}`), &v))
+	require.Error(t, json.Unmarshal([]byte(`{"x": "`+"\n"+`"}`), &v))
 }

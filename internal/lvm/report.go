@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/run"
@@ -16,15 +17,20 @@ import (
 // without "log" and its messages on stderr; a newer one (seen: 2.03.31) prints them here,
 // and nothing on stderr.
 type report struct {
-	Log []struct {
-		Type    string `json:"log_type"` // "error", "warn", "print", "status", ...
-		Message string `json:"log_message"`
-	} `json:"log"`
 	Report []struct {
 		VG []row `json:"vg"`
 		LV []row `json:"lv"`
 		PV []row `json:"pv"`
 	} `json:"report"`
+}
+
+// reportLog is the same document without its rows, of which there may be many.
+type reportLog struct {
+	Log []struct {
+		Type    string `json:"log_type"` // "error", "warn", "print", "status", ...
+		Message string `json:"log_message"`
+	} `json:"log"`
+	Report []json.RawMessage `json:"report"`
 }
 
 // row is one row of a report, by field name.
@@ -36,6 +42,11 @@ type value string
 // UnmarshalJSON takes numbers as they are written.
 func (v *value) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
+		// Nothing but a backslash or what is no UTF-8 makes a string other than it stands there.
+		if text := data[1 : len(data)-1]; bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text) {
+			*v = value(text)
+			return nil
+		}
 		var s string
 		if err := json.Unmarshal(data, &s); err != nil {
 			return err
@@ -54,18 +65,26 @@ func (v *value) UnmarshalJSON(data []byte) error {
 // parseReport finds the report in a program's output. Warnings before it (from LVM, or
 // from a helper it runs) and anything after it are skipped.
 func parseReport(program string, out []byte) (report, error) {
-	var rep report
+	rep, err := findReport(out, func(r report) bool { return r.Report != nil })
+	if err != nil {
+		return rep, api.WrapError(api.KindInternal, fmt.Sprintf("cannot understand the answer of %s: %v: %q", program, err, head(out)), err)
+	}
+	return rep, nil
+}
+
+func findReport[R any](out []byte, complete func(R) bool) (R, error) {
+	var none R
 	err := errors.New("it has no JSON")
 	for rest := out; ; {
 		at := bytes.IndexByte(rest, '{')
 		if at < 0 {
 			break
 		}
-		var one report
+		var one R
 		// A warning may have a brace too: only an object with a report counts. The first
 		// error is about what most probably is the report.
 		failed := json.NewDecoder(bytes.NewReader(rest[at:])).Decode(&one)
-		if failed == nil && one.Report != nil {
+		if failed == nil && complete(one) {
 			return one, nil
 		}
 		if failed == nil {
@@ -77,12 +96,12 @@ func parseReport(program string, out []byte) (report, error) {
 		}
 		rest = rest[at+1:]
 	}
-	return rep, api.WrapError(api.KindInternal, fmt.Sprintf("cannot understand the answer of %s: %v: %q", program, err, head(out)), err)
+	return none, err
 }
 
 // withLog adds the messages in a report's log to stderr, where all else looks for them.
 func withLog(res run.Result) run.Result {
-	rep, err := parseReport("", res.Stdout)
+	rep, err := findReport(res.Stdout, func(r reportLog) bool { return r.Report != nil })
 	if err != nil {
 		return res // whoever needs the report says what is wrong with it
 	}

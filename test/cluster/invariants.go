@@ -81,6 +81,11 @@ func (c *Cluster) Unsafe(allowed func(a, b qemu) bool) string {
 	if err != nil {
 		return err.Error()
 	}
+	return c.unsafe(table, allowed)
+}
+
+// unsafe is Unsafe, of what the hosts have.
+func (c *Cluster) unsafe(table map[string][]san.Held, allowed func(a, b qemu) bool) string {
 	if bad := beside(table); bad != "" {
 		return bad
 	}

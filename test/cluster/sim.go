@@ -479,13 +479,15 @@ func (s *sim) verify() {
 	if !dirty {
 		return
 	}
-	bad := s.Unsafe(func(a, b qemu) bool { return s.allowed(a, b) })
 	table, err := s.table()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	bad := ""
 	if err != nil {
 		bad = err.Error()
+	} else {
+		bad = s.unsafe(table, s.allowed)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if bad != "" {
 		s.fail("%s", bad)
 	}

@@ -123,8 +123,15 @@ func (h *hostState) freeMinor() int {
 func (s *SAN) link(h *hostState, vg *vgState, l layer, d *device) error {
 	dir, name, dm := s.hostDir(h.Name), l.name(vg), "dm-"+strconv.Itoa(d.Minor)
 	sys := filepath.Join(dir, "sys/block", dm, "dm")
-	if err := os.MkdirAll(sys, 0o755); err != nil {
-		return err
+	links := s.links(h.Name, name, d)
+	folders := []string{filepath.Dir(sys), sys}
+	if _, named := links[filepath.Join(dir, "dev", d.VG, d.LV)]; named {
+		folders = append(folders, filepath.Join(dir, "dev", d.VG))
+	}
+	for _, path := range folders {
+		if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
 	}
 	for file, text := range map[string]string{"name": name, "uuid": d.UUID} {
 		if err := os.WriteFile(filepath.Join(sys, file), []byte(text+"\n"), 0o644); err != nil {
@@ -135,12 +142,8 @@ func (s *SAN) link(h *hostState, vg *vgState, l layer, d *device) error {
 	if err := os.WriteFile(filepath.Join(dir, "sys/block", dm, "size"), []byte(sectors+"\n"), 0o644); err != nil {
 		return err
 	}
-	links := s.links(h.Name, name, d)
 	links[filepath.Join(dir, "dev", dm)] = dataLink(vg, l.lv)
 	for path, target := range links {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
 		if err := os.Symlink(target, path); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 // dmsetup is the part of dmsetup(8) that reads, wipe_table, and remove: it takes a device
 // away under its lock.
 func (c *call) dmsetup() int {
-	o, err := parse(c.args, "columns/c noheadings options/o= separator= force/f uuid/u= sort/O= retry noflush nolockfs noudevsync")
+	o, err := c.san.parser("columns/c noheadings options/o= separator= force/f uuid/u= sort/O= retry noflush nolockfs noudevsync").parse(c.args)
 	if err != nil {
 		fmt.Fprintf(&c.err, "dmsetup: %v\n", err)
 		return 1

@@ -76,7 +76,7 @@ func (c *call) run(argv []string) int {
 		return exitMissing
 	}
 	c.tool, c.args = filepath.Base(argv[0]), argv[1:]
-	fn := tools()[c.tool]
+	fn := c.san.tools()[c.tool]
 	faulty, err := c.begin()
 	if err != nil {
 		return c.broken(err)

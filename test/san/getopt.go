@@ -27,16 +27,41 @@ const commonOptions = "yes/y test/t verbose/v quiet/q debug/d config= nolocking 
 
 // parse reads args by a list of options such as "activate/a=": long name, short letter,
 // "=" where it takes a value.
-func parse(args []string, spec string) (options, error) {
-	takes, long := map[string]bool{}, map[byte]string{}
+func parse(args []string, spec string) (options, error) { return newSyntax(spec).parse(args) }
+
+// syntax is what options there are: which take a value, and the long names of letters.
+type syntax struct {
+	takes map[string]bool
+	long  map[byte]string
+}
+
+func newSyntax(spec string) syntax {
+	s := syntax{takes: map[string]bool{}, long: map[byte]string{}}
 	for _, word := range strings.Fields(spec) {
 		name, value := strings.CutSuffix(word, "=")
 		name, letter, _ := strings.Cut(name, "/")
-		takes[name] = value
+		s.takes[name] = value
 		if letter != "" {
-			long[letter[0]] = name
+			s.long[letter[0]] = name
 		}
 	}
+	return s
+}
+
+// parser is newSyntax, kept.
+func (s *SAN) parser(spec string) syntax {
+	s.syntaxes.Lock()
+	defer s.syntaxes.Unlock()
+	known, ok := s.syntax[spec]
+	if !ok {
+		known = newSyntax(spec)
+		s.syntax[spec] = known
+	}
+	return known
+}
+
+func (s syntax) parse(args []string) (options, error) {
+	takes, long := s.takes, s.long
 	o := options{values: map[string][]string{}}
 	for len(args) > 0 {
 		a := args[0]
@@ -97,7 +122,7 @@ func (o *options) short(letters string, args []string, takes map[string]bool, lo
 
 // parse reads the call's arguments for an LVM command; false: the error is printed.
 func (c *call) parse(spec string) (options, bool) {
-	o, err := parse(c.args, commonOptions+" "+spec)
+	o, err := c.san.parser(commonOptions + " " + spec).parse(c.args)
 	if err != nil {
 		fmt.Fprintf(&c.err, "%s: %v\n", c.tool, err)
 		c.warn("Error during parsing of command line.")

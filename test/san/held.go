@@ -86,9 +86,10 @@ func (s *SAN) Table() (map[string][]Held, error) {
 	err := s.view(func(st *state) error {
 		for _, vg := range st.vgsByName() {
 			for _, lv := range vg.visible() {
+				volume, device, lock := vg.Name+"/"+lv.Name, dmName(vg.Name, lv.Name), vg.locker(lv).UUID
 				for _, hs := range st.Hosts {
-					held := Held{Volume: vg.Name + "/" + lv.Name, Lock: "un", Active: hs.Devs[dmName(vg.Name, lv.Name)] != nil, Leased: vg.leased()}
-					if l := hs.lockOf(vg.Name, vg.locker(lv).UUID); l != nil {
+					held := Held{Volume: volume, Lock: "un", Active: hs.Devs[device] != nil, Leased: vg.leased()}
+					if l := hs.lockOf(vg.Name, lock); l != nil {
 						held.Lock = l.Mode
 						if l.Orphan {
 							held.Lock = "orphan " + l.Mode

@@ -6,7 +6,7 @@ import (
 
 // lvmlockctl is lvmlockctl(8): --info, and --info --dump for the raw form.
 func (c *call) lvmlockctl() int {
-	o, err := parse(c.args, "info/i dump/d help/h")
+	o, err := c.san.parser("info/i dump/d help/h").parse(c.args)
 	if err != nil {
 		fmt.Fprintf(&c.err, "lvmlockctl: %v\n", err)
 		return 1

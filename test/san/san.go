@@ -82,8 +82,16 @@ type SAN struct {
 	gen   uint64 // version of cache; see store.go
 	hosts map[string]*Host
 	pids  int
+	tools func() map[string]tool
+	// syntax are the options of programs that have been run, by their lists.
+	syntaxes sync.Mutex
+	syntax   map[string]syntax
 	// running are the programs that Runners have started and that have not ended, by pid.
 	running map[int]process
+}
+
+func newSAN(dir string) *SAN {
+	return &SAN{dir: dir, hosts: map[string]*Host{}, tools: sync.OnceValue(tools), syntax: map[string]syntax{}}
 }
 
 // Create makes a new SAN in dir, which must not hold one already.
@@ -94,7 +102,8 @@ func Create(dir string, o Options) (*SAN, error) {
 	if _, err := os.Stat(filepath.Join(dir, lockFile)); err == nil {
 		return nil, fmt.Errorf("cannot create a SAN in %s: there is one already", dir)
 	}
-	s := &SAN{dir: dir, alone: o.Alone, Now: o.Now, hosts: map[string]*Host{}}
+	s := newSAN(dir)
+	s.alone, s.Now = o.Alone, o.Now
 	st := &state{
 		Epoch: time.Now().UnixNano(), TimeScale: o.TimeScale, LVM: o.LVM, IOTimeout: o.IOTimeout,
 		Expiry: o.Expiry, Hosts: map[string]*hostState{}, VGs: map[string]*vgState{},
@@ -126,7 +135,7 @@ func Open(dir string) (*SAN, error) {
 	if _, err := os.Stat(filepath.Join(dir, lockFile)); err != nil {
 		return nil, fmt.Errorf("cannot open a SAN in %s: %w", dir, err)
 	}
-	return &SAN{dir: dir, hosts: map[string]*Host{}}, nil
+	return newSAN(dir), nil
 }
 
 // Close gives up the handle. The folder stays.
