@@ -108,34 +108,35 @@ func (o *Observer) names(known map[string]Guest) (names []string, noDir bool, er
 	// A listing made while a file is replaced can miss both its old and its new entry.
 	// So list twice, take a file on its way in (NAME.xml.new) for the file itself, and
 	// ask for those of the last look anyway.
-	for range 2 {
-		entries, err := list(o.dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			noDir = true
-			continue
-		}
-		if err != nil {
-			return nil, false, fmt.Errorf("cannot list guests: %w", err)
-		}
-		noDir = false
-		for _, name := range entries {
-			base := strings.TrimSuffix(name, ".new")
-			if name, ok := strings.CutSuffix(base, statusSuffix); ok && name != "" {
-				set[name] = struct{}{}
-			}
+	entries, err := listTwice(o.dir)
+	if noDir = errors.Is(err, fs.ErrNotExist); err != nil && !noDir {
+		return nil, false, fmt.Errorf("cannot list guests: %w", err)
+	}
+	for _, name := range entries {
+		base := strings.TrimSuffix(name, ".new")
+		if name, ok := strings.CutSuffix(base, statusSuffix); ok && name != "" {
+			set[name] = struct{}{}
 		}
 	}
 	return slices.Sorted(maps.Keys(set)), noDir, nil
 }
 
-// list is what a folder holds, in no order.
-func list(dir string) ([]string, error) {
+// listTwice is what a folder holds at one moment or the next, in no order.
+func listTwice(dir string) ([]string, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	return f.Readdirnames(-1)
+	first, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	second, err := f.Readdirnames(-1)
+	return append(first, second...), err
 }
 
 // readStatus reads one file whole. A link is refused: libvirt makes none.
