@@ -10,7 +10,6 @@ import (
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/model"
-	"virtlvm/internal/store"
 )
 
 // migrate decides the `migrate` hook, which libvirt calls on the destination alone. Where
@@ -514,10 +513,9 @@ func (m *Manager) askWriter(ctx context.Context, host string, v model.Volume) er
 	return nil
 }
 
-// unsettled changes of holds reach the other end of their migration.
-func (m *Manager) notifyEnded(change store.HoldChange) {
-	told := map[model.Grant]bool{}
-	for _, h := range change.Delete {
+// notifyEnded tells the other ends of migrations whose holds have ended here, each once.
+func (m *Manager) notifyEnded(ended []model.Hold, told map[model.Grant]bool) {
+	for _, h := range ended {
 		if !told[h.Grant] {
 			told[h.Grant] = true
 			m.notifyPeer(h.Owner, h.Grant)

@@ -69,6 +69,7 @@ type Leases interface {
 	Holders(ctx context.Context, vg string, offset int64, lvUUID string) ([]model.Holder, error)
 	HoldersAll(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error)
 	Sharers(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error)
+	HoldersKnown(ctx context.Context, vg string, offsets map[string]int64, age time.Duration) (map[string][]model.Holder, error)
 }
 
 // Guests observes what runs here.
@@ -165,6 +166,7 @@ type Manager struct {
 	asking    bool                        // see checkMigrations
 	asked     sync.WaitGroup
 	vgs       map[string]*vgQueue
+	newest    *local // see recentLook
 	report    report
 	tallies   tallies
 	nextLook  time.Time               // when everything is looked at next; zero: now
