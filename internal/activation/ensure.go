@@ -371,11 +371,9 @@ func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *loc
 func (m *Manager) sharersOf(ctx context.Context, vols []model.Volume, kept bool) (map[string][]model.Holder, error) {
 	vg := vols[0].VG
 	if offsets := m.leasesAt(vg, vols); len(offsets) == len(vols) {
-		read := m.Leases.Sharers
+		read := reader(m.Leases.Sharers)
 		if kept {
-			read = func(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error) {
-				return m.Leases.HoldersKnown(ctx, vg, offsets, rivalLives)
-			}
+			read = m.readKnown(rivalLives)
 		}
 		if holders, err := read(ctx, vg, offsets); err == nil && len(holders) == len(vols) {
 			return holders, nil

@@ -163,6 +163,7 @@ type Manager struct {
 	stories   map[string]*story           // live migrations under way, by uuid
 	memory    map[string]memory           // see remembered, by VG
 	leases    map[string]map[string]int64 // see leasesAt, by VG
+	listed    map[string]*inventory       // see recalled, by VG
 	asking    bool                        // see checkMigrations
 	asked     sync.WaitGroup
 	vgs       map[string]*vgQueue
@@ -207,6 +208,7 @@ func New(d Deps) *Manager {
 		stories:   map[string]*story{},
 		memory:    map[string]memory{},
 		leases:    map[string]map[string]int64{},
+		listed:    map[string]*inventory{},
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
 		report:    newReport(),
