@@ -15,7 +15,7 @@ type HoldChange struct {
 	Steps []model.HandoffStep
 }
 
-// Empty: there is nothing to write.
+// Empty tells that there is nothing to write.
 func (c HoldChange) Empty() bool { return len(c.Put)+len(c.Delete)+len(c.Steps) == 0 }
 
 // Holds returns every hold, of this boot and of earlier ones.
