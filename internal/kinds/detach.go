@@ -115,10 +115,10 @@ func (k guestDetach) Finish(ctx context.Context, c command.Command, _ command.Si
 	if err != nil {
 		return command.Verdict{}, err
 	}
+	if c.Cancelled != "" && (live && p.Live || config && !p.Live) {
+		return notDone("cannot detach disk %s of guest %s: it was cancelled: %s", p.Target, p.Guest, c.Cancelled), nil
+	}
 	if p.Live && live {
-		if c.Cancelled != "" {
-			return notDone("cannot detach disk %s of guest %s: it was cancelled: %s", p.Target, p.Guest, c.Cancelled), nil
-		}
 		err := k.Virt.DetachDisk(ctx, p.UUID, p.disk(), virt.InGuest)
 		if again(ctx, err) {
 			return command.Verdict{}, err

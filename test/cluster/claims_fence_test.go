@@ -136,6 +136,11 @@ func TestClaimsOfTwoHostsWithOneName(t *testing.T) {
 	require.NoError(t, a.Virt.Start(ctx, "vm1"), "the one that is meant is still answered")
 	require.NoError(t, a.Virt.Destroy(ctx, "vm1"))
 
+	nameless := q
+	nameless.BootID = ""
+	_, err = b.Engine().Claims(ctx, "kvm-a", nameless)
+	require.ErrorContains(t, err, "kvm-a does not say from which boot it asks")
+
 	host := "kvm-a"
 	cutOff(c, &host)
 	_, err = b.Engine().Claims(ctx, "kvm-a", q)
