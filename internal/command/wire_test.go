@@ -33,16 +33,22 @@ func TestAnswerToTheRequestIsLost(t *testing.T) {
 	}, "a", "b")
 }
 
+// unsent makes a request of which the row is there, and nothing was sent until much later.
+func (h *host) unsent(executor string) {
+	h.s.t.Helper()
+	h.kill()
+	h.start(&crash{at: 2, after: true})
+	_, err := h.request(copyOf("v1", executor))
+	require.Error(h.s.t, err)
+	time.Sleep(time.Hour)
+	h.restart()
+}
+
 // A request that may have arrived, and has not: it is not begun when somebody asks much later.
 func TestRequestThatNeverArrived(t *testing.T) {
 	simulate(t, func(s *sim) {
 		a, b := s.hosts["a"], s.hosts["b"]
-		a.kill()
-		a.start(&crash{at: 2, after: true}) // the row is there, and nothing was sent
-		_, err := a.request(copyOf("v1", "b"))
-		require.Error(t, err)
-		time.Sleep(time.Hour)
-		a.restart()
+		a.unsent("b")
 		c := a.until(a.only().ID, 2*time.Minute, model.StateFailed)
 		assert.Equal(t, "not copied; the half-made destination is removed", c.Error)
 		assert.Empty(t, s.w.backends)
@@ -63,12 +69,7 @@ func TestRequestThatNeverArrivedInside(t *testing.T) {
 	simulate(t, func(s *sim) {
 		s.w.inside, s.w.resumes = true, true
 		a, b := s.hosts["a"], s.hosts["b"]
-		a.kill()
-		a.start(&crash{at: 2, after: true})
-		_, err := a.request(copyOf("v1", "b"))
-		require.Error(t, err)
-		time.Sleep(time.Hour)
-		a.restart()
+		a.unsent("b")
 		c := a.until(a.only().ID, 2*time.Minute, model.StateFailed)
 		assert.Equal(t, "cancelled (not known here when a asked about it): not copied; the half-made destination is removed", c.Error)
 		assert.False(t, s.w.applied["a-"+itoa(c.Sequence)])
@@ -83,12 +84,7 @@ func TestRequestThatNeverArrivedAndAReboot(t *testing.T) {
 		a, b := s.hosts["a"], s.hosts["b"]
 		b.kill()
 		b.start(&crash{at: 2, after: true})
-		a.kill()
-		a.start(&crash{at: 2, after: true})
-		_, err := a.request(copyOf("v1", "b"))
-		require.Error(t, err)
-		time.Sleep(time.Hour)
-		a.restart()
+		a.unsent("b")
 		s.relay("a", "b", true)
 		s.die("b")
 		s.boot("b")

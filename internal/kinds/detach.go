@@ -41,11 +41,8 @@ func (k guestDetach) Plan(ctx context.Context, args json.RawMessage) (command.Pl
 	if err := decode(args, &p.DetachArgs); err != nil {
 		return command.Plan{}, err
 	}
-	s, err := k.subjectOf(p.Guest)
+	s, err := k.subjectOf(p.Guest, &p.Live, &p.Config)
 	if err != nil {
-		return command.Plan{}, err
-	}
-	if err := s.where(p.Guest, k.Host, &p.Live, &p.Config); err != nil {
 		return command.Plan{}, err
 	}
 	p.UUID = s.uuid

@@ -69,6 +69,15 @@ func TestClaimsOfAFencedHostThatAsks(t *testing.T) {
 	stillCounts(t, b, cut)
 }
 
+// Also where it has asked, and has gone again before that is written down.
+func TestClaimsOfAFencedHostThatHangsUp(t *testing.T) {
+	_, b, _, cut := fencedInError(t)
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	require.NoError(t, b.Engine().Heard(gone, "kvm-a"))
+	stillCounts(t, b, cut)
+}
+
 // A host that was down itself does not know what became of the one that it had declared off:
 // both declarations were true, one after the other.
 func TestClaimsDeclaredBeforeAReboot(t *testing.T) {
