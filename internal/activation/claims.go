@@ -122,6 +122,9 @@ func (m *Manager) Claims(ctx context.Context, peer string, q api.ClaimsQuery) (a
 		if err := m.sameMembers(peer, q); err != nil {
 			return api.ClaimsAnswer{}, err
 		}
+		if q.BootID == "" {
+			return api.ClaimsAnswer{}, api.NewError(api.KindBadRequest, peer+" does not say from which boot it asks")
+		}
 		if err := m.sameHost(ctx, peer, q.BootID); err != nil {
 			return api.ClaimsAnswer{}, err
 		}
