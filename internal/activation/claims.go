@@ -122,6 +122,9 @@ func (m *Manager) Claims(ctx context.Context, peer string, q api.ClaimsQuery) (a
 		if err := m.sameMembers(peer, q); err != nil {
 			return api.ClaimsAnswer{}, err
 		}
+		if q.BootID == "" {
+			return api.ClaimsAnswer{}, api.NewError(api.KindBadRequest, peer+" does not say from which boot it asks")
+		}
 		if err := m.sameHost(ctx, peer, q.BootID); err != nil {
 			return api.ClaimsAnswer{}, err
 		}
@@ -378,6 +381,14 @@ func (c claimLeases) Holders(ctx context.Context, vg string, offset int64, lvUUI
 	}
 	all, err := c.HoldersAll(ctx, vg, map[string]int64{lvUUID: offset})
 	return all[lvUUID], err
+}
+
+// HoldersKnown implements Leases: of members nothing is remembered.
+func (c claimLeases) HoldersKnown(ctx context.Context, vg string, offsets map[string]int64, age time.Duration) (map[string][]model.Holder, error) {
+	if !c.m.claimed(vg) {
+		return c.Leases.HoldersKnown(ctx, vg, offsets, age)
+	}
+	return c.HoldersAll(ctx, vg, offsets)
 }
 
 // HoldersAll implements Leases.

@@ -126,7 +126,8 @@ func (m *Manager) heardOf(ctx context.Context, host, bootID string) error {
 	if !declared {
 		return nil
 	}
-	if err := m.dropFenced(ctx, host); err != nil {
+	// Whether whoever asks still waits does not matter.
+	if err := m.dropFenced(context.WithoutCancel(ctx), host); err != nil {
 		return api.NewError(api.KindOf(err), fmt.Sprintf("%s was declared fenced and is back, which cannot be written down: %v", host, err))
 	}
 	said := fmt.Sprintf("%s was declared fenced (by %s, at %s)", host, f.By, time.UnixMilli(f.At).Format("15:04:05"))

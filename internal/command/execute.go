@@ -15,6 +15,15 @@ import (
 
 // execute takes a command that runs on this host one step further.
 func (m *Manager) execute(ctx context.Context, e store.Entry) (pause time.Duration, keep bool) {
+	wasDown := e.BootID != m.BootID // this host, since the command was accepted
+	switch {
+	case e.State == model.StateStarted && wasDown:
+		// Somebody else may have found out by now, and have told, that it has failed.
+		return m.end(ctx, e, Verdict{Outcome: NotDone, Reason: "not begun before this host went down; nothing was done"})
+	case e.State == model.StateDangled && wasDown && !e.Backend: // see mustWait
+		_, _ = m.move(ctx, e, model.StateInterrupted, "this host went down", func(e *store.Entry) { e.Attempts, e.Next = 0, time.Time{} })
+		return 0, true
+	}
 	switch e.State {
 	case model.StateStarted:
 		return m.begin(ctx, e)
@@ -131,7 +140,8 @@ func (m *Manager) tend(ctx context.Context, kind Kind, e store.Entry, s Sight) {
 }
 
 // planAgain plans a command that this journal got to know of when its origin asked about it:
-// it was lost here, or never arrived.
+// it was lost here, or never arrived. Without a backend it is taken for cancelled: what there is
+// of it is judged or undone, and nobody expects any more that it is begun.
 func (m *Manager) planAgain(ctx context.Context, kind Kind, e store.Entry) (store.Entry, error) {
 	if e.Planned {
 		return e, nil
@@ -142,6 +152,9 @@ func (m *Manager) planAgain(ctx context.Context, kind Kind, e store.Entry) (stor
 	}
 	return m.Journal.Change(ctx, e.ID, func(e *store.Entry) error {
 		e.Planned, e.Plan, e.Targets, e.Backend = true, plan.Record, plan.Targets, plan.Backend
+		if !e.Backend && e.Cancelled == "" {
+			e.Cancelled = "not known here when " + e.Origin + " asked about it"
+		}
 		return nil
 	})
 }

@@ -229,6 +229,26 @@ func TestRebootedWhileInside(t *testing.T) {
 	}, "a", "b")
 }
 
+// The same of a command that was accepted and had not begun: within minutes of a request the host
+// is back, and its origin has judged already.
+func TestRebootedBeforeItBegan(t *testing.T) {
+	simulate(t, func(s *sim) {
+		a, b := s.hosts["a"], s.hosts["b"]
+		b.kill()
+		b.start(&crash{at: 2, after: true}) // the first write is that of the daemon's start
+		c := a.run(copyOf("v1", "b"))
+		s.die("b")
+		a.until(c.ID, 2*time.Minute, model.StateReconciled)
+		s.relay("a", "b", true)
+		s.boot("b")
+		time.Sleep(time.Minute)
+		e := b.get(b.only().ID)
+		assert.Equal(t, "FAILED", e.State, "%v", path(e))
+		assert.Equal(t, "not begun before this host went down; nothing was done", e.Error)
+		assert.Empty(t, s.w.backends)
+	}, "a", "b")
+}
+
 // Scenario 4: it is done, but the answer came too late: found out from the executor.
 func TestDoneButTimedOut(t *testing.T) {
 	simulate(t, func(s *sim) {

@@ -33,16 +33,22 @@ func TestAnswerToTheRequestIsLost(t *testing.T) {
 	}, "a", "b")
 }
 
+// unsent makes a request of which the row is there, and nothing was sent until much later.
+func (h *host) unsent(executor string) {
+	h.s.t.Helper()
+	h.kill()
+	h.start(&crash{at: 2, after: true})
+	_, err := h.request(copyOf("v1", executor))
+	require.Error(h.s.t, err)
+	time.Sleep(time.Hour)
+	h.restart()
+}
+
 // A request that may have arrived, and has not: it is not begun when somebody asks much later.
 func TestRequestThatNeverArrived(t *testing.T) {
 	simulate(t, func(s *sim) {
 		a, b := s.hosts["a"], s.hosts["b"]
-		a.kill()
-		a.start(&crash{at: 2, after: true}) // the row is there, and nothing was sent
-		_, err := a.request(copyOf("v1", "b"))
-		require.Error(t, err)
-		time.Sleep(time.Hour)
-		a.restart()
+		a.unsent("b")
 		c := a.until(a.only().ID, 2*time.Minute, model.StateFailed)
 		assert.Equal(t, "not copied; the half-made destination is removed", c.Error)
 		assert.Empty(t, s.w.backends)
@@ -54,6 +60,41 @@ func TestRequestThatNeverArrived(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "FAILED", r.State)
 		assert.Empty(t, s.w.backends)
+	}, "a", "b")
+}
+
+// The same without a backend, where Finish may do what is missing: nobody expects any more that a
+// volume is deleted, hours after whoever asked for it was told nothing.
+func TestRequestThatNeverArrivedInside(t *testing.T) {
+	simulate(t, func(s *sim) {
+		s.w.inside, s.w.resumes = true, true
+		a, b := s.hosts["a"], s.hosts["b"]
+		a.unsent("b")
+		c := a.until(a.only().ID, 2*time.Minute, model.StateFailed)
+		assert.Equal(t, "cancelled (not known here when a asked about it): not copied; the half-made destination is removed", c.Error)
+		assert.False(t, s.w.applied["a-"+itoa(c.Sequence)])
+		assert.Equal(t, []string{"DANGLED_IN_BACKEND", "FAILED"}, path(b.only()))
+	}, "a", "b")
+}
+
+// And if the host that was asked about it goes down before it has looked, it waits for its origin.
+func TestRequestThatNeverArrivedAndAReboot(t *testing.T) {
+	simulate(t, func(s *sim) {
+		s.w.inside, s.w.resumes = true, true
+		a, b := s.hosts["a"], s.hosts["b"]
+		b.kill()
+		b.start(&crash{at: 2, after: true})
+		a.unsent("b")
+		s.relay("a", "b", true)
+		s.die("b")
+		s.boot("b")
+		time.Sleep(time.Hour)
+		assert.Equal(t, "INTERRUPTED", b.only().State)
+		s.relay("a", "b", false)
+		c := a.until(a.only().ID, 2*time.Hour, model.StateFailed, model.StateReconciled)
+		assert.NotEmpty(t, c.Error)
+		assert.False(t, s.w.applied["a-"+itoa(c.Sequence)])
+		assert.Equal(t, []string{"DANGLED_IN_BACKEND", "INTERRUPTED", "FAILED"}, path(b.only()))
 	}, "a", "b")
 }
 

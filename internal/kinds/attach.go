@@ -48,8 +48,9 @@ type subject struct {
 	uuid    string
 }
 
-// subjectOf finds a guest by its name. One that libvirt is busy with is refused.
-func (d Deps) subjectOf(name string) (subject, error) {
+// subjectOf finds a guest by its name, and settles what --live and --config mean for it. One
+// that libvirt is busy with is refused.
+func (d Deps) subjectOf(name string, live, config *bool) (subject, error) {
 	var s subject
 	var err error
 	if s.defined, err = d.defined(name); err != nil {
@@ -75,7 +76,7 @@ func (d Deps) subjectOf(name string) (subject, error) {
 	case s.running == nil:
 		s.uuid = s.defined.UUID
 	}
-	return s, nil
+	return s, s.where(name, d.Host, live, config)
 }
 
 // where settles what --live and --config mean for a guest.
@@ -97,11 +98,8 @@ func (k guestAttach) Plan(ctx context.Context, args json.RawMessage) (command.Pl
 	if err := decode(args, &p.AttachArgs); err != nil {
 		return command.Plan{}, err
 	}
-	s, err := k.subjectOf(p.Guest)
+	s, err := k.subjectOf(p.Guest, &p.Live, &p.Config)
 	if err != nil {
-		return command.Plan{}, err
-	}
-	if err := s.where(p.Guest, k.Host, &p.Live, &p.Config); err != nil {
 		return command.Plan{}, err
 	}
 	v, err := k.Engine.Lookup(ctx, p.Volume)

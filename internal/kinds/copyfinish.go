@@ -36,8 +36,13 @@ func (k volumeCopy) succeeded(ctx context.Context, w activation.Work, p copyPlan
 	if err != nil && !isNotFound(err) {
 		return command.Verdict{}, err
 	}
-	ours := err == nil && (p.makes() && dst.HasTag(model.TagCommand+w.Key) || !p.makes() && dst.ID == p.Existed)
-	if ours {
+	lost := ""
+	switch {
+	case err != nil || p.makes() && !dst.HasTag(model.TagCommand+w.Key) || !p.makes() && dst.ID != p.Existed:
+		lost = "somebody has removed or replaced that meanwhile"
+	case atBy(dst, w.Key) && !k.holds(w, dst):
+		lost = "this host went down, and another command has been at that since"
+	case dst.HasTag(model.TagIncomplete + w.Key): // else it is complete, and says itself what is on it
 		if err := k.complete(ctx, w, dst, p.Tags); err != nil {
 			return command.Verdict{}, err
 		}
@@ -46,10 +51,18 @@ func (k volumeCopy) succeeded(ctx context.Context, w activation.Work, p copyPlan
 	if err != nil {
 		return command.Verdict{}, err
 	}
-	if !ours {
-		return notDone("%s was copied to %s, but somebody has removed or replaced that meanwhile", p.Source, p.Destination), nil
+	if lost != "" {
+		return notDone("%s was copied to %s, but %s", p.Source, p.Destination, lost), nil
 	}
 	return done("%s is a copy of %s, compared%s", p.Destination, p.Source, note), nil
+}
+
+// holds reports whether the command has a volume, which it has then had ever since it took it: its
+// holds do not survive the host.
+func (d Deps) holds(w activation.Work, v model.Volume) bool {
+	return slices.ContainsFunc(d.Engine.HoldsBy(model.CommandOwner(w.Key, w.Guest)), func(h model.Hold) bool {
+		return h.Volume == v.ID && h.Phase == model.PhaseHeld
+	})
 }
 
 // complete takes off what says that the content is not complete, of earlier commands as well:

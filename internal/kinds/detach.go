@@ -41,11 +41,8 @@ func (k guestDetach) Plan(ctx context.Context, args json.RawMessage) (command.Pl
 	if err := decode(args, &p.DetachArgs); err != nil {
 		return command.Plan{}, err
 	}
-	s, err := k.subjectOf(p.Guest)
+	s, err := k.subjectOf(p.Guest, &p.Live, &p.Config)
 	if err != nil {
-		return command.Plan{}, err
-	}
-	if err := s.where(p.Guest, k.Host, &p.Live, &p.Config); err != nil {
 		return command.Plan{}, err
 	}
 	p.UUID = s.uuid
@@ -115,10 +112,10 @@ func (k guestDetach) Finish(ctx context.Context, c command.Command, _ command.Si
 	if err != nil {
 		return command.Verdict{}, err
 	}
+	if c.Cancelled != "" && (live && p.Live || config && !p.Live) {
+		return notDone("cannot detach disk %s of guest %s: it was cancelled: %s", p.Target, p.Guest, c.Cancelled), nil
+	}
 	if p.Live && live {
-		if c.Cancelled != "" {
-			return notDone("cannot detach disk %s of guest %s: it was cancelled: %s", p.Target, p.Guest, c.Cancelled), nil
-		}
 		err := k.Virt.DetachDisk(ctx, p.UUID, p.disk(), virt.InGuest)
 		if again(ctx, err) {
 			return command.Verdict{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -138,6 +139,13 @@ func eraseTags(v model.Volume, but ...string) []string {
 		}
 	}
 	return all
+}
+
+// atBy reports whether a command other than key says that the content of a volume is not complete.
+func atBy(v model.Volume, key string) bool {
+	return slices.ContainsFunc(v.Tags, func(tag string) bool {
+		return strings.HasPrefix(tag, model.TagIncomplete) && tag != model.TagIncomplete+key
+	})
 }
 
 // Start implements command.Kind.

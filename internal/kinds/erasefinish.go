@@ -25,7 +25,7 @@ func (k volumeErase) Finish(ctx context.Context, c command.Command, s command.Si
 	}
 	w := activation.Work{Key: c.Key}
 	if len(p.steps()) == 0 {
-		return k.removed(ctx, w, p, v, there, s.Began)
+		return k.removeOnly(ctx, w, c, p, v, there, s.Began)
 	}
 	r, err := ended(ctx, k.Jobs, c.Key)
 	if err != nil {
@@ -35,6 +35,8 @@ func (k volumeErase) Finish(ctx context.Context, c command.Command, s command.Si
 	switch {
 	case r.OK() && there && v.Size > p.Size:
 		return k.failed(ctx, w, p, v, there, r, "somebody has extended it meanwhile")
+	case there && atBy(v, c.Key):
+		return k.refused(ctx, w, p, "another command has been at it since: it is left as it is")
 	case r.OK() && k.remove && there && !v.HasTag(model.TagIncomplete+c.Key):
 		return k.refused(ctx, w, p, "it was zeroed, and another command or an operator has been at it since: it is kept")
 	case r.OK() && k.remove:
@@ -43,6 +45,18 @@ func (k volumeErase) Finish(ctx context.Context, c command.Command, s command.Si
 		return k.erased(ctx, w, p, v)
 	}
 	return k.failed(ctx, w, p, v, there, r, why(k.Jobs, c, r, s.Began))
+}
+
+// removeOnly removes a volume that needs no zeros, or that an earlier command has filled with them.
+func (k volumeErase) removeOnly(ctx context.Context, w activation.Work, c command.Command, p erasePlan, v model.Volume, there bool, began error) (command.Verdict, error) {
+	from, _ := zeroedTo(v)
+	switch {
+	case there && c.Cancelled != "":
+		return k.refused(ctx, w, p, "it was cancelled: "+c.Cancelled)
+	case there && p.Zero && from < v.Size:
+		return k.refused(ctx, w, p, "it has changed since this was asked for")
+	}
+	return k.removed(ctx, w, p, v, there, began)
 }
 
 // find looks for the volume. One whose volume group is not to be seen is not gone.
@@ -77,8 +91,10 @@ func (k volumeErase) refused(ctx context.Context, w activation.Work, p erasePlan
 
 // erased: the content is complete from the moment that the volume loses its tags.
 func (k volumeErase) erased(ctx context.Context, w activation.Work, p erasePlan, v model.Volume) (command.Verdict, error) {
-	if err := k.complete(ctx, w, v); err != nil {
-		return command.Verdict{}, err
+	if v.HasTag(model.TagIncomplete + w.Key) { // else it is complete, and says itself what is on it
+		if err := k.complete(ctx, w, v); err != nil {
+			return command.Verdict{}, err
+		}
 	}
 	note, err := giveBack(ctx, k.Engine, w.Key)
 	if err != nil {
@@ -159,21 +175,17 @@ func (k volumeErase) failed(ctx context.Context, w activation.Work, p erasePlan,
 	if !there {
 		return k.refused(ctx, w, p, reason+"; it has been removed or replaced meanwhile")
 	}
+	if !v.HasTag(model.TagIncomplete + w.Key) {
+		return k.refused(ctx, w, p, reason) // as it was, or somebody has been at it since
+	}
 	if !touched(r) && !p.Was {
-		if v.HasTag(model.TagIncomplete + w.Key) {
-			if err := k.untag(ctx, w, v, eraseTags(v)); err != nil {
-				return command.Verdict{}, err
-			}
+		if err := k.untag(ctx, w, v, eraseTags(v)); err != nil {
+			return command.Verdict{}, err
 		}
 		return k.refused(ctx, w, p, reason)
 	}
-	if !touched(r) && !v.HasTag(model.TagIncomplete+w.Key) {
-		return k.refused(ctx, w, p, reason) // as it was
-	}
-	at := k.reached(w.Key, p)
-	if from, _ := zeroedTo(v); v.HasTag(model.TagIncomplete + w.Key) {
-		at = max(at, from)
-	}
+	from, _ := zeroedTo(v)
+	at := max(from, k.reached(w.Key, p))
 	if err := k.mark(ctx, w.Key, v, at); err != nil {
 		return command.Verdict{}, err
 	}

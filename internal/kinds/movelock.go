@@ -155,12 +155,12 @@ func (k moving) rename(ctx context.Context, c command.Command, p movePlan) (comm
 		case at != onSource:
 			return notDone("disk %s of guest %s is not on %s any more", u.Target, u.Guest, d.Volume), nil
 		case from.Pool != to.Pool || from.Volume != to.Volume:
-			note, err := k.rewrite(ctx, d, u, from, to)
-			if err != nil && c.Cancelled == "" {
-				return command.Verdict{}, err
+			if c.Cancelled != "" {
+				return notDone("cannot rename disk %s of guest %s: it was cancelled: %s", u.Target, u.Guest, c.Cancelled), nil
 			}
+			note, err := k.rewrite(ctx, d, u, from, to)
 			if err != nil {
-				note = err.Error()
+				return command.Verdict{}, err
 			}
 			if note != "" {
 				return notDone("cannot rename disk %s of guest %s: %s", u.Target, u.Guest, strings.TrimPrefix(note, "; ")), nil

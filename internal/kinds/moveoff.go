@@ -136,10 +136,6 @@ func (k moving) finishOff(ctx context.Context, c command.Command, p movePlan, s 
 
 // lostHold says why a source may have been written since it was copied, or the copy.
 func (k moving) lostHold(ctx context.Context, key string, p movePlan, disks []offDisk) (reason string, err error) {
-	held := map[model.VolumeID]bool{}
-	for _, h := range k.Engine.HoldsBy(model.CommandOwner(key, p.UUID)) {
-		held[h.Volume] = h.Phase == model.PhaseHeld
-	}
 	for _, d := range disks {
 		for name, v := range map[string]model.Volume{d.Volume: d.src, d.Dest: d.dst} {
 			if v.ID == (model.VolumeID{}) {
@@ -149,7 +145,7 @@ func (k moving) lostHold(ctx context.Context, key string, p movePlan, disks []of
 			if err != nil {
 				return "", err
 			}
-			if !held[v.ID] || !a.Is(model.ModeEX) {
+			if !k.holds(p.work(key), v) || !a.Is(model.ModeEX) {
 				return fmt.Sprintf("%s was copied, but has not been the command's alone ever since (this host was restarted, or its lock was taken away), and may have been written", name), nil
 			}
 		}

@@ -74,7 +74,7 @@ func (k volumeSnapshot) completeVolume(ctx context.Context, w activation.Work, p
 	if isNotFound(err) || err == nil && !dst.HasTag(model.TagCommand+w.Key) {
 		return "somebody has removed or replaced it meanwhile", nil
 	}
-	if err != nil {
+	if err != nil || !dst.HasTag(model.TagIncomplete+w.Key) { // it is complete already
 		return "", err
 	}
 	return "", k.Engine.Retag(ctx, w, dst, p.Tags, []string{model.TagIncomplete + w.Key})

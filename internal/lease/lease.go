@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"virtlvm/internal/api"
@@ -33,12 +34,15 @@ type Reader struct {
 	// infoTurn holds one token while lvmlockctl runs: it binds one fixed socket name, and
 	// two at the same time fail.
 	infoTurn chan struct{}
+
+	mu    sync.Mutex
+	known map[string]knownHosts // by VG, as read last
 }
 
 // New makes a Reader. devRoot is "/dev" on a real host; monotonic is CLOCK_MONOTONIC,
 // the clock in which sanlock counts.
 func New(r run.Runner, devRoot string, monotonic func() time.Duration) *Reader {
-	reader := &Reader{runner: r, devRoot: devRoot, monotonic: monotonic, infoTurn: make(chan struct{}, 1)}
+	reader := &Reader{runner: r, devRoot: devRoot, monotonic: monotonic, infoTurn: make(chan struct{}, 1), known: map[string]knownHosts{}}
 	reader.Mapper = reader.mapper
 	return reader
 }

@@ -101,7 +101,7 @@ func (c *Conn) abort() {
 }
 
 // Done is closed when the command has ended.
-func (c *Conn) Done() <-chan struct{} { return c.ended }
+func (c *Conn) Done() <-chan struct{} { return c.Ended }
 
 // SetDeadline sets both deadlines.
 func (c *Conn) SetDeadline(t time.Time) error {

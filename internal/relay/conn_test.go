@@ -110,7 +110,7 @@ func TestEndOfTheCommandIsTheEndOfTheConnection(t *testing.T) {
 	_, err = c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 	gone(t, c)
-	assert.Equal(t, 7, c.exitCode())
+	assert.Equal(t, 7, c.ExitCode())
 	assert.Equal(t, "why\n", c.stderr.String())
 	_, err = io.WriteString(c, "more\n")
 	require.Error(t, err)

@@ -76,8 +76,8 @@ const (
 func (c *Conn) failed(otherwise Failure, noise string) *DialError {
 	e := &DialError{Failure: otherwise, ExitCode: -1, Stderr: c.stderr.String(), Detail: noise}
 	select {
-	case <-c.ended:
-		e.ExitCode, e.Stderr = c.exitCode(), c.stderr.String()
+	case <-c.Ended:
+		e.ExitCode, e.Stderr = c.ExitCode(), c.stderr.String()
 	default:
 	}
 	text := strings.ReplaceAll(e.Stderr, "\r", "")

@@ -76,7 +76,7 @@ func (c *Conn) shake(ctx context.Context) *DialError {
 			return c.failed(Noise, noise)
 		case err != nil:
 			// The output has ended; how the command ends says why.
-			c.endsWithin(endGrace)
+			c.EndsWithin(endGrace)
 			return c.failed(NoRelay, noise)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/relay/relaytest"
+	"virtlvm/internal/run"
 )
 
 func refused(t *testing.T, within time.Duration, cmd Command) *DialError {
@@ -187,10 +188,12 @@ func TestKinds(t *testing.T) {
 func FuzzHandshake(f *testing.F) {
 	f.Add("virtlvm-relay 1.0\n")
 	f.Add("hi\nvirtlvm-relay-error unreachable no\n")
+	cmd := exec.Command("sh", "-c", "kill -9 $$")
+	require.NoError(f, cmd.Start())
+	child := run.Watch(cmd)
+	<-child.Ended
 	f.Fuzz(func(t *testing.T, s string) {
-		c := &Conn{process: &process{ended: make(chan struct{})}, buf: bufio.NewReader(strings.NewReader(s))}
-		close(c.ended)
-		c.child = &exec.Cmd{}
+		c := &Conn{process: &process{Child: child}, buf: bufio.NewReader(strings.NewReader(s))}
 		e := c.shake(context.Background())
 		if e != nil && strings.ContainsAny(e.Error(), "\r\n\x1b") {
 			t.Fatalf("more than a plain line: %q", e.Error())

@@ -130,28 +130,29 @@ func (e *Exec) run(ctx context.Context, cmd Cmd) (Result, error) {
 		discard(out)
 		return res, &NotFoundError{Name: cmd.Name, Err: err}
 	}
-	p := watch(child)
+	// An unreaped process keeps its stat file, so the start time is missed only where /proc
+	// cannot be read; it is 0 then.
+	start, _ := ProcessStart(child.Process.Pid)
+	p := Watch(child)
 	if cmd.OnStart != nil {
-		// An unreaped process keeps its stat file, so the start time is missed only where
-		// /proc cannot be read; it is 0 then.
-		cmd.OnStart(p.pid, p.start)
+		cmd.OnStart(p.PID, start)
 	}
 	return e.await(cmd, p, out)
 }
 
 // await waits for the end of p, or for the deadline and the grace after it.
-func (e *Exec) await(cmd Cmd, p *process, out *output) (Result, error) {
+func (e *Exec) await(cmd Cmd, p *Child, out *output) (Result, error) {
 	timeout := cmd.Timeout
 	if timeout <= 0 {
 		timeout = DefaultTimeout
 	}
-	if p.endsWithin(timeout) {
+	if p.EndsWithin(timeout) {
 		res, err := finish(cmd, p, out)
 		discard(out)
 		return res, err
 	}
-	termErr := p.terminate()
-	if p.endsWithin(e.grace) {
+	termErr := p.Signal(unix.SIGTERM)
+	if p.EndsWithin(e.grace) {
 		// It may have finished its work on the way out, or not: unknown all the same.
 		res, err := finish(cmd, p, out)
 		discard(out)
@@ -159,7 +160,7 @@ func (e *Exec) await(cmd Cmd, p *process, out *output) (Result, error) {
 		if errors.As(err, &exit) {
 			err = nil
 		}
-		return res, also(&TimeoutError{Argv: cmd.Argv(), PID: p.pid, Done: p.ended}, err)
+		return res, also(&TimeoutError{Argv: cmd.Argv(), PID: p.PID, Done: p.Ended}, err)
 	}
 	res := Result{ExitCode: -1}
 	var readErr error
@@ -168,15 +169,15 @@ func (e *Exec) await(cmd Cmd, p *process, out *output) (Result, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		<-p.ended
+		<-p.Ended
 		discard(out)
 	}()
-	return res, also(also(&TimeoutError{Argv: cmd.Argv(), PID: p.pid, Done: done}, termErr), readErr)
+	return res, also(also(&TimeoutError{Argv: cmd.Argv(), PID: p.PID, Done: done}, termErr), readErr)
 }
 
 // finish turns an ended process into a Result.
-func finish(cmd Cmd, p *process, out *output) (Result, error) {
-	res := Result{ExitCode: p.exitCode()}
+func finish(cmd Cmd, p *Child, out *output) (Result, error) {
+	res := Result{ExitCode: p.ExitCode()}
 	var err error
 	res.Stdout, res.Stderr, err = out.read()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Places in /proc/PID/stat after the closing parenthesis of the program's name, which
@@ -41,7 +42,7 @@ var errNoProcess = errors.New("not a process id")
 
 // gone tells "there is no such process" from "it could not be looked at".
 func gone(err error) bool {
-	return errors.Is(err, os.ErrNotExist) || errors.Is(err, errNoProcess) || errors.Is(err, errSearch)
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, errNoProcess) || errors.Is(err, syscall.ESRCH)
 }
 
 // processStat reads state and start time from /proc/PID/stat.

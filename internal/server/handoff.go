@@ -31,7 +31,7 @@ func (s *Server) handoffRoutes() []route {
 	if h == nil {
 		return nil
 	}
-	routes := []route{
+	return []route{
 		{"POST " + api.RoutePeerLend, AccessPeer, asked(h.Lend)},
 		{"POST " + api.RoutePeerGrant, AccessPeer, asked(h.GrantGood)},
 		{"POST " + api.RoutePeerWriters, AccessPeer, asked(h.Writers)},
@@ -50,21 +50,26 @@ func (s *Server) handoffRoutes() []route {
 		})},
 		{"POST " + api.RoutePeerRelease, AccessPeer, asked(h.Release)},
 		{"POST " + api.RoutePeerRetain, AccessPeer, asked(h.Retain)},
+		{routeClaims, AccessPeer, asked(h.Claims)},
 	}
-	for i := range routes {
-		routes[i].handle = heard(h, routes[i].handle)
-	}
-	// Who asks that is heard of with the boot it comes from.
-	return append(routes, route{"POST " + api.RoutePeerClaims, AccessPeer, asked(h.Claims)})
 }
 
-// heard is a handler before which the engine is told who asks.
-func heard(h Handoff, handle func(*http.Request) (any, error)) func(*http.Request) (any, error) {
-	return func(r *http.Request) (any, error) {
-		if err := h.Heard(r.Context(), callerOf(r.Context()).peerName()); err != nil {
-			return nil, err
+// routeClaims is the one whose handler hears by itself who asks, with the boot it comes from.
+const routeClaims = "POST " + api.RoutePeerClaims
+
+// heard is the handler of a route before which the engine is told which host asks, whatever it
+// asks, a version included.
+func (s *Server) heard(r route) func(*http.Request) (any, error) {
+	if s.Handoff == nil || r.pattern == routeClaims {
+		return r.handle
+	}
+	return func(req *http.Request) (any, error) {
+		if peer := callerOf(req.Context()).peerName(); peer != "" {
+			if err := s.Handoff.Heard(req.Context(), peer); err != nil {
+				return nil, err
+			}
 		}
-		return handle(r)
+		return r.handle(req)
 	}
 }
 

@@ -76,7 +76,7 @@ var handoffRoutes = []string{
 func handoffSocket(t *testing.T) (string, *fakeHandoff) {
 	t.Helper()
 	f := &fakeHandoff{}
-	s := New(Options{Engine: &fakeEngine{}, Journal: &fakeJournal{}, Log: slog.New(slog.DiscardHandler), Handoff: f})
+	s := New(Options{Engine: &fakeEngine{}, Commands: &fakeCommands{}, Journal: &fakeJournal{}, Log: slog.New(slog.DiscardHandler), Handoff: f})
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
@@ -129,15 +129,26 @@ func TestHandoffRoutes(t *testing.T) {
 // A host that asks anything is there: the engine is told before it is answered.
 func TestHostsThatAskAreHeardOf(t *testing.T) {
 	path, f := handoffSocket(t)
-	for i, route := range handoffRoutes {
-		status, _ := send(t, path, route, "{}")
+	for i, route := range append([]string{
+		api.RoutePeerCommand, api.RoutePeerCommandPlan, api.RoutePeerCommandAsk, api.RoutePeerCommandAck, api.RoutePeerCommandNotice,
+	}, handoffRoutes...) {
+		status, _ := send(t, path, route, `{"sequences":[1]}`)
 		assert.NotEqual(t, http.StatusServiceUnavailable, status)
 		assert.Equal(t, i+1, f.heard, route)
 	}
+	heard := f.heard
+	conn := open(t, path, "PEER kvm-b\n")
+	_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", api.RouteVersion)
+	require.NoError(t, err)
+	status, _ := response(t, bufio.NewReader(conn))
+	assert.Equal(t, http.StatusOK, status)
+	assert.Equal(t, heard+1, f.heard, "it has connected")
 	f.deaf, f.asked = true, nil
 	status, body := send(t, path, api.RoutePeerHello, "{}")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Contains(t, body, "cannot be written down")
+	status, _ = send(t, path, api.RoutePeerCommand, "{}")
+	assert.Equal(t, http.StatusServiceUnavailable, status)
 	status, _ = send(t, path, api.RoutePeerLend, `{"uuid":"u1"}`)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Empty(t, f.asked, "nothing comes of it")

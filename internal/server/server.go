@@ -128,7 +128,7 @@ func New(o Options) *Server {
 		{"POST " + api.RouteFenced, AccessRoot, s.fenced},
 	}
 	for _, r := range slices.Concat(routes, s.handoffRoutes(), s.lockRoutes(), s.peerCommandRoutes(), s.checkRoutes()) {
-		s.mux.HandleFunc(r.pattern, s.guard(r.access, r.handle))
+		s.mux.HandleFunc(r.pattern, s.guard(r.access, s.heard(r)))
 	}
 	s.mux.HandleFunc("/", s.guard(AccessAny, func(r *http.Request) (any, error) {
 		return nil, api.NewError(api.KindNotFound, fmt.Sprintf("this virtlvmd does not know %s %q (protocol %d.%d)", r.Method, r.URL.Path, api.ProtocolMajor, api.ProtocolMinor))

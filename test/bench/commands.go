@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -51,11 +50,7 @@ func openEntry(sequence int64, state model.CommandState) store.Entry {
 
 // fillOpen makes a journal with commands that were running when the last daemon ended.
 func fillOpen(ctx context.Context, path string, rows int) error {
-	s := store.New(store.Options{Path: path})
-	if err := errors.Join(s.Open(ctx), s.Close()); err != nil {
-		return err
-	}
-	db, err := openBare(path, "OFF")
+	db, err := makeBare(ctx, path)
 	if err != nil {
 		return err
 	}

@@ -87,14 +87,19 @@ func openBare(path, synchronous string) (*sql.DB, error) {
 	return db, nil
 }
 
+// makeBare makes an empty journal, to be filled quickly.
+func makeBare(ctx context.Context, path string) (*sql.DB, error) {
+	s := store.New(store.Options{Path: path})
+	if err := errors.Join(s.Open(ctx), s.Close()); err != nil {
+		return nil, err
+	}
+	return openBare(path, "OFF")
+}
+
 // fill makes a journal of many ended commands, the oldest of a month ago, with the hook
 // calls they were run for.
 func fill(ctx context.Context, path string, rows int) error {
-	s := store.New(store.Options{Path: path})
-	if err := errors.Join(s.Open(ctx), s.Close()); err != nil {
-		return err
-	}
-	db, err := openBare(path, "OFF")
+	db, err := makeBare(ctx, path)
 	if err != nil {
 		return err
 	}

@@ -69,6 +69,15 @@ func TestClaimsOfAFencedHostThatAsks(t *testing.T) {
 	stillCounts(t, b, cut)
 }
 
+// Also where it has asked, and has gone again before that is written down.
+func TestClaimsOfAFencedHostThatHangsUp(t *testing.T) {
+	_, b, _, cut := fencedInError(t)
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	require.NoError(t, b.Engine().Heard(gone, "kvm-a"))
+	stillCounts(t, b, cut)
+}
+
 // A host that was down itself does not know what became of the one that it had declared off:
 // both declarations were true, one after the other.
 func TestClaimsDeclaredBeforeAReboot(t *testing.T) {
@@ -135,6 +144,11 @@ func TestClaimsOfTwoHostsWithOneName(t *testing.T) {
 	require.ErrorContains(t, err, "two hosts are called kvm-a: one asks kvm-b, and another one is reached from there under that name")
 	require.NoError(t, a.Virt.Start(ctx, "vm1"), "the one that is meant is still answered")
 	require.NoError(t, a.Virt.Destroy(ctx, "vm1"))
+
+	nameless := q
+	nameless.BootID = ""
+	_, err = b.Engine().Claims(ctx, "kvm-a", nameless)
+	require.ErrorContains(t, err, "kvm-a does not say from which boot it asks")
 
 	host := "kvm-a"
 	cutOff(c, &host)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,12 +70,7 @@ func TestVolumeErase(t *testing.T) {
 	r.sourceIntact()
 }
 
-func sorted(all []string) []string {
-	if len(all) == 2 && all[0] > all[1] {
-		return []string{all[1], all[0]}
-	}
-	return all
-}
+func sorted(all []string) []string { return slices.Sorted(slices.Values(all)) }
 
 func TestVolumeDelete(t *testing.T) {
 	for name, tt := range map[string]struct {

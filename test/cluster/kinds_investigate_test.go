@@ -22,7 +22,7 @@ type lostKind struct {
 	kind   string
 	args   any
 	before func(*rig)
-	// what the origin finds where it was done, and where it was never begun; "": nothing yet.
+	// what the origin finds where it was done, and where it was never begun.
 	done, never command.Outcome
 	// unheard are the same where the executor has never said that it accepted it; nil: as above.
 	unheard *[2]command.Outcome

@@ -23,13 +23,6 @@ func hookCall(h *Host, op string, disks ...Disk) api.HookCall {
 	return api.HookCall{Guest: "vm1", Op: op, SubOp: "begin", Extra: "-", XML: XML("vm1", UUID(1), disks...), Stamp: h.stamp()}
 }
 
-func armed(t *testing.T, c *Cluster, f san.Fault) int {
-	t.Helper()
-	id, err := c.SAN.AddFault(f)
-	require.NoError(t, err)
-	return id
-}
-
 func hit(t *testing.T, c *Cluster, id int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -79,7 +72,7 @@ func TestSafetyStaleLookTakesALockBack(t *testing.T) {
 	lvs(t, c, "vm1")
 	define(t, a, "vm1", 1, Disk{Path: "vm1"})
 	define(t, b, "vm1", 1, Disk{Path: "vm1"})
-	hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvs", Nth: 2}) // 1: prepare, 2: adoption
+	hang := fault(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvs", Nth: 2}) // 1: prepare, 2: adoption
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
 	hit(t, c, hang)
 	require.NoError(t, a.Virt.Destroy(ctx, "vm1"))
@@ -98,7 +91,7 @@ func TestSafetyStaleLookEndsARunningGuest(t *testing.T) {
 	lvs(t, c, "vm1", "vm2")
 	define(t, a, "vm1", 1, Disk{Path: "vm1"})
 	define(t, a, "vm2", 2, Disk{Path: "vm2"})
-	hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvs", Nth: 2})
+	hang := fault(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvs", Nth: 2})
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
 	hit(t, c, hang)
 	require.NoError(t, a.Virt.Start(ctx, "vm2"))
@@ -164,7 +157,7 @@ func TestSafetyVanishedVGIsTakenForUnmanaged(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.Run("lvchange", "-asy", "vg_san/disk")
 	require.NoError(t, err)
-	armed(t, c, san.Fault{
+	fault(t, c, san.Fault{
 		Kind: san.FaultExit, Host: "kvm-a", Tool: "lvs", ExitCode: 5,
 		Stderr: "  Volume group \"vg_san\" not found\n  Cannot process volume group vg_san\n",
 	})
@@ -261,7 +254,7 @@ func TestSafetyAbandonedStartLeavesNoHold(t *testing.T) {
 	c := New(t, "kvm-a")
 	a := c.Hosts["kvm-a"]
 	lvs(t, c, "disk")
-	hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Match: "-aey"})
+	hang := fault(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Match: "-aey"})
 	gone, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -290,7 +283,7 @@ func TestSafetyLateRefusalSparesANewerStart(t *testing.T) {
 		lvs(t, c, "one")
 		_, err = b.Run("lvchange", "-aey", "zz/two")
 		require.NoError(t, err)
-		hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Volume: "zz/two"})
+		hang := fault(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Volume: "zz/two"})
 		first := make(chan api.HookVerdict, 1)
 		go func() {
 			first <- a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "one"}, Disk{Path: "/dev/zz/two"}))
@@ -312,7 +305,7 @@ func TestSafetyReadsHaveTheConfiguredDeadline(t *testing.T) {
 		c := New(t, "kvm-a")
 		a := c.Hosts["kvm-a"]
 		lvs(t, c, "disk")
-		hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvs"})
+		hang := fault(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvs"})
 		done := make(chan api.HookVerdict, 1)
 		go func() { done <- a.Engine().Hook(ctx, hookCall(a, "prepare", Disk{Path: "disk"})) }()
 		select {
@@ -358,7 +351,7 @@ func TestSafetyThinPoolLockLeftBehind(t *testing.T) {
 	define(t, a, "vm1", 1, Disk{Path: "thin"})
 	require.NoError(t, a.Virt.Start(ctx, "vm1"))
 	require.Equal(t, "ex", a.Mode("thin"))
-	armed(t, c, san.Fault{Kind: san.FaultUnlock, Host: "kvm-a", Tool: "lvchange", Times: 1})
+	fault(t, c, san.Fault{Kind: san.FaultUnlock, Host: "kvm-a", Tool: "lvchange", Times: 1})
 	require.NoError(t, a.Virt.Destroy(ctx, "vm1"))
 	require.Eventually(t, func() bool { a.Engine().Kick(); return a.Mode("thin") == "un" }, patience, 50*time.Millisecond,
 		"the lock of the pool is still held: %s", a.Mode("thin"))
@@ -443,7 +436,7 @@ func TestSafetyLeftoverWithoutPid(t *testing.T) {
 		}}})
 	require.NoError(t, err)
 	a.StopDaemon()
-	hang := armed(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Match: "-aey"})
+	hang := fault(t, c, san.Fault{Kind: san.FaultHang, Host: "kvm-a", Tool: "lvchange", Match: "-aey"})
 	done := make(chan struct{})
 	go func() { defer close(done); _, _ = a.Run("lvchange", "-aey", "vg_san/disk") }()
 	hit(t, c, hang)

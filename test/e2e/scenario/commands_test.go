@@ -83,7 +83,7 @@ func (e *env) ask(words ...string) (origin api.Command) {
 	e.Helper()
 	words = append(words, "--host", e.a.Name, "--detach")
 	require.NoError(e, e.b.Ask(e.ctx, &origin, words...))
-	require.NoError(e, cluster.Eventually(e.ctx, time.Minute, func() error {
+	require.NoError(e, cluster.Eventually(e.ctx, 3*time.Minute, func() error {
 		c, err := e.row(e.a, "executor")
 		if err == nil && (c.State != "PROCESSING_IN_BACKEND" || c.Progress == nil || c.Progress.Done == 0) {
 			err = fmt.Errorf("it is not under way: %s %+v %s", c.State, c.Progress, c.Error)
