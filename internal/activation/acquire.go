@@ -20,6 +20,7 @@ type taker struct {
 	// incoming: the volumes are shared with the source of a live migration.
 	incoming bool
 	grant    model.Grant
+	seen     *local // a look from before, nil where there is none
 }
 
 // taken is what one acquire changed on one volume, so that it can be undone.
@@ -49,7 +50,7 @@ func (m *Manager) acquire(ctx context.Context, t taker, vg string, needs []model
 	// then undoes it as a whole.
 	ctx = context.WithoutCancel(ctx)
 
-	before, err := m.look(ctx)
+	before, err := m.lookFor(ctx, vg, t.seen)
 	if err != nil {
 		return nil, err
 	}

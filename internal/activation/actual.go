@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/lease"
@@ -17,9 +18,17 @@ type local struct {
 	devices map[string]lvm.Device // by dm uuid
 	// claimed VGs have no lvmlockd: their locks are the claims of this host's holds.
 	claimed map[string]bool
+	// counts are the VGs' from before the look, see goodFor.
+	counts map[string]uint64
+	at     time.Duration // uptime before the look
+	kept   bool          // it is from an earlier turn, see lookAwaiting
 }
 
 func (m *Manager) look(ctx context.Context) (local, error) {
+	m.mu.Lock()
+	counts := m.counts()
+	m.mu.Unlock()
+	at := m.Uptime()
 	locks, err := m.Leases.Local(ctx)
 	if err != nil {
 		return local{}, api.NewError(kindOf(err), fmt.Sprintf("cannot read this host's locks: %v", err))
@@ -28,7 +37,7 @@ func (m *Manager) look(ctx context.Context) (local, error) {
 	if err != nil {
 		return local{}, api.NewError(api.KindLocking, fmt.Sprintf("cannot read this host's devices: %v", err))
 	}
-	l := local{locks: locks, devices: devices}
+	l := local{locks: locks, devices: devices, counts: counts, at: at}
 	m.addClaims(&l)
 	return l, nil
 }

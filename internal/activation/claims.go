@@ -383,6 +383,14 @@ func (c claimLeases) Holders(ctx context.Context, vg string, offset int64, lvUUI
 	return all[lvUUID], err
 }
 
+// HoldersKnown implements Leases: of members nothing is remembered.
+func (c claimLeases) HoldersKnown(ctx context.Context, vg string, offsets map[string]int64, age time.Duration) (map[string][]model.Holder, error) {
+	if !c.m.claimed(vg) {
+		return c.Leases.HoldersKnown(ctx, vg, offsets, age)
+	}
+	return c.HoldersAll(ctx, vg, offsets)
+}
+
 // HoldersAll implements Leases.
 func (c claimLeases) HoldersAll(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error) {
 	if !c.m.claimed(vg) {

@@ -135,7 +135,9 @@ func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets [
 	}
 	m.handmade.begin(targets)
 	began := m.Now()
+	m.changes(e.vg)
 	res, rerr := m.Runner.Run(ctx, cmd)
+	m.changes(e.vg)
 	e.res, e.err = res, lvm.Classify(cmd, res, rerr)
 	var te *run.TimeoutError
 	if errors.As(rerr, &te) {
@@ -202,7 +204,7 @@ func (m *Manager) setOwn(id int64, own bool) {
 // persist writes holds that need no command. Memory is what counts while the daemon
 // runs; what the database misses is written when it works again.
 func (m *Manager) persist(ctx context.Context, change store.HoldChange) {
-	if len(change.Put)+len(change.Delete)+len(change.Steps) == 0 {
+	if change.Empty() {
 		return
 	}
 	if err := m.Journal.ChangeHolds(ctx, change); err != nil {

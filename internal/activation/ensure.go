@@ -46,7 +46,7 @@ func (m *Manager) ensureLocked(ctx context.Context, vg string) {
 		m.reportVG(vg, stuckErr)
 		return
 	}
-	now, err := m.look(ctx)
+	now, err := m.lookAwaiting(ctx, vg)
 	if err != nil {
 		m.reportVG(vg, err)
 		return
@@ -65,10 +65,11 @@ func (m *Manager) ensureLocked(ctx context.Context, vg string) {
 		return
 	}
 	m.reportVG(vg, nil)
-	m.settle(ctx, jobs)
+	told := map[model.Grant]bool{}
+	m.settle(ctx, jobs, told)
 	// The newest look is enough: nobody else changes the VG from here meanwhile. nil: what
 	// there is now is not known.
-	last := m.ensureOff(ctx, due[model.ModeOff], &now)
+	last := m.ensureOff(ctx, due[model.ModeOff], &now, told)
 	last = m.ensureOn(ctx, model.ModeEX, due[model.ModeEX], last)
 	last = m.ensureOn(ctx, model.ModeSH, due[model.ModeSH], last)
 	if last == nil {
@@ -79,8 +80,9 @@ func (m *Manager) ensureLocked(ctx context.Context, vg string) {
 		last = &now
 	}
 	now = *last
+	m.keepLook(vg, now)
 	jobs = m.jobs(vg, now)
-	m.settle(ctx, jobs)
+	m.settle(ctx, jobs, told)
 	m.reportJobs(m.jobs(vg, now), nil)
 }
 
@@ -145,8 +147,9 @@ func (j job) due() bool {
 	return false
 }
 
-// settle forgets the ending holds of volumes that are off, or that another hold needs.
-func (m *Manager) settle(ctx context.Context, jobs []job) {
+// settle forgets the ending holds of volumes that are off, or that another hold needs. The
+// other ends of migrations that have been told already hear nothing.
+func (m *Manager) settle(ctx context.Context, jobs []job, told map[model.Grant]bool) {
 	var change store.HoldChange
 	m.mu.Lock()
 	m.settleRetained(jobs, &change)
@@ -164,27 +167,35 @@ func (m *Manager) settle(ctx context.Context, jobs []job) {
 	}
 	m.mu.Unlock()
 	m.persist(ctx, change)
-	m.notifyEnded(change)
+	m.notifyEnded(change.Delete, told)
 }
 
 // ensureOff deactivates with one command, and knows that exit code 0 is no proof. It takes
-// and returns the newest look, nil where there is none.
-func (m *Manager) ensureOff(ctx context.Context, jobs []job, now *local) *local {
+// and returns the newest look, nil where there is none. Who waits for the volumes on the other
+// end of a migration is told before the volumes are looked at: he reads the lease himself.
+func (m *Manager) ensureOff(ctx context.Context, jobs []job, now *local, told map[model.Grant]bool) *local {
 	vols := m.closed(ctx, m.ours(ctx, jobs))
 	if len(vols) == 0 {
 		return now
 	}
-	after, _ := m.bring(ctx, "deactivate", lvm.DeactivateCmd(names(vols)...), model.ModeOff, vols, now)
+	var waited []model.Hold
+	for _, j := range jobs {
+		waited = append(waited, j.holds...)
+	}
+	after, _ := m.bring(ctx, "deactivate", lvm.DeactivateCmd(names(vols)...), model.ModeOff, vols, now, func() { m.notifyEnded(waited, told) })
 	return after
 }
 
 // bring runs one command that brings volumes to a mode, and notes for each that is not in
 // it why. It takes and returns the newest look. untold are those that are not as wanted
-// although LVM said nothing of them.
-func (m *Manager) bring(ctx context.Context, kind string, cmd run.Cmd, want model.LockMode, vols []model.Volume, now *local) (after *local, untold []model.Volume) {
+// although LVM said nothing of them. ran, if not nil, is called when the command says that it is done.
+func (m *Manager) bring(ctx context.Context, kind string, cmd run.Cmd, want model.LockMode, vols []model.Volume, now *local, ran func()) (after *local, untold []model.Volume) {
 	e, err := m.begin(ctx, kind, cmd, vols, store.HoldChange{}, bestEffort)
 	if err != nil {
 		return now, nil
+	}
+	if ran != nil && e.err == nil {
+		ran()
 	}
 	after, wrong, err := m.observe(ctx, e, want, vols)
 	if err != nil {
@@ -299,12 +310,12 @@ func (m *Manager) ensureOn(ctx context.Context, mode model.LockMode, jobs []job,
 	if len(vols) == 0 {
 		return now
 	}
-	now, untold := m.bring(ctx, "activate", lvm.ActivateCmd(mode, names(vols)...), mode, vols, now)
+	now, untold := m.bring(ctx, "activate", lvm.ActivateCmd(mode, names(vols)...), mode, vols, now, nil)
 	if len(vols) == 1 {
 		return now
 	}
 	for _, v := range untold {
-		now, _ = m.bring(ctx, "activate", lvm.ActivateCmd(mode, v.Name()), mode, []model.Volume{v}, now)
+		now, _ = m.bring(ctx, "activate", lvm.ActivateCmd(mode, v.Name()), mode, []model.Volume{v}, now, nil)
 	}
 	return now
 }
@@ -332,7 +343,7 @@ func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *loc
 	if len(shared) == 0 {
 		return can
 	}
-	holders, err := m.sharersOf(ctx, shared)
+	holders, err := m.sharersOf(ctx, shared, now.kept)
 	if err != nil {
 		m.noteFailure(shared, err)
 		return can
@@ -355,11 +366,16 @@ func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *loc
 
 // sharersOf reads who else has volumes of a VG that are shared here, by the uuid of the
 // volume whose lock it is. Where the leases lie LVM has said before, and each says whose it is:
-// LVM is asked again only if one is not there.
-func (m *Manager) sharersOf(ctx context.Context, vols []model.Volume) (map[string][]model.Holder, error) {
+// LVM is asked again only if one is not there. kept: that they are shared here is no new
+// knowledge, so a lease must name this host.
+func (m *Manager) sharersOf(ctx context.Context, vols []model.Volume, kept bool) (map[string][]model.Holder, error) {
 	vg := vols[0].VG
 	if offsets := m.leasesAt(vg, vols); len(offsets) == len(vols) {
-		if holders, err := m.Leases.Sharers(ctx, vg, offsets); err == nil && len(holders) == len(vols) {
+		read := reader(m.Leases.Sharers)
+		if kept {
+			read = m.readKnown(rivalLives)
+		}
+		if holders, err := read(ctx, vg, offsets); err == nil && len(holders) == len(vols) {
 			return holders, nil
 		}
 	}

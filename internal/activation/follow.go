@@ -26,7 +26,7 @@ func (m *Manager) followStories(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	now, err := m.look(ctx)
+	now, err := m.recentLook(ctx)
 	if err != nil {
 		return
 	}

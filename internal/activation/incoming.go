@@ -10,7 +10,6 @@ import (
 	"virtlvm/internal/domain"
 	"virtlvm/internal/guests"
 	"virtlvm/internal/model"
-	"virtlvm/internal/store"
 )
 
 // migrate decides the `migrate` hook, which libvirt calls on the destination alone. Where
@@ -19,13 +18,15 @@ import (
 // from that of a plain start. Where nobody holds them, or the source says that no live
 // migration is under way, only a definition is being copied: nothing is taken.
 func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *domain.Domain) (xml []byte, err error) {
-	found, err := m.next(ctx, m.walks(d))
-	if err != nil {
-		return nil, err
-	}
-	source, err := m.sourceOf(ctx, t, found)
-	if err != nil || source == "" {
-		return nil, err
+	var found []located
+	source := m.guessSource(ctx, t, d)
+	if source == "" {
+		if found, err = m.next(ctx, m.walks(d)); err != nil {
+			return nil, err
+		}
+		if source, err = m.sourceOf(ctx, t, found, m.Leases.HoldersAll); err != nil || source == "" {
+			return nil, err
+		}
 	}
 	if m.Peers == nil {
 		return nil, api.NewError(api.KindUnsupported, fmt.Sprintf("its volumes are held by %s, and %s", source, errNoPeers))
@@ -45,7 +46,13 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 	var lent api.LendAnswer
 	asking, done := context.WithTimeout(ctx, lendPatience)
 	defer done()
-	if err := m.call(asking, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest, Attempt: s.Attempt}, &lent); err != nil {
+	wait := m.lookWhile(ctx, t, d, source, found)
+	err = m.call(asking, source, api.RoutePeerLend, api.LendRequest{UUID: t.owner, Guest: call.Guest, Attempt: s.Attempt}, &lent)
+	here := wait()
+	if here.err != nil {
+		return nil, here.err
+	}
+	if err != nil {
 		return nil, api.NewError(api.KindOf(err), fmt.Sprintf("%s holds its volumes and does not lend them: %v", source, err))
 	}
 	if !lent.Migrating {
@@ -55,8 +62,8 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 	if !plainName(lent.Grant) {
 		return nil, api.NewError(api.KindInternal, fmt.Sprintf("%s lends its volumes without a grant that could be used (%q); compare `virtlvm version` on both hosts", source, clip(lent.Grant)))
 	}
-	t.incoming, t.grant = true, model.Grant{ID: lent.Grant, Peer: source}
-	if err := m.takeLent(ctx, t, found, lent); err != nil {
+	t.incoming, t.grant, t.seen = true, model.Grant{ID: lent.Grant, Peer: source}, here.seen
+	if err := m.takeLent(ctx, t, here.found, lent); err != nil {
 		return nil, err
 	}
 	m.tell(ctx, t.owner, model.StepTaken, lentNames(lent.Volumes))
@@ -73,8 +80,8 @@ func (m *Manager) migrate(ctx context.Context, t taker, call api.HookCall, d *do
 const lendPatience = 45 * time.Second
 
 // sourceOf is the one other host that holds the volumes the guest writes, "" if nobody
-// does.
-func (m *Manager) sourceOf(ctx context.Context, t taker, found []located) (string, error) {
+// does; read reads the leases.
+func (m *Manager) sourceOf(ctx context.Context, t taker, found []located, read reader) (string, error) {
 	byVG := map[string][]model.Volume{}
 	for _, f := range found {
 		if f.managed && f.Role.Mode() == model.ModeEX {
@@ -83,7 +90,7 @@ func (m *Manager) sourceOf(ctx context.Context, t taker, found []located) (strin
 	}
 	source := ""
 	for _, vg := range sortedKeys(byVG) {
-		holders, err := m.holdersOf(ctx, vg, byVG[vg])
+		holders, err := m.holdersBy(ctx, vg, byVG[vg], read)
 		if err != nil {
 			return "", err
 		}
@@ -99,11 +106,26 @@ func (m *Manager) sourceOf(ctx context.Context, t taker, found []located) (strin
 // holdersOf reads who holds each of some volumes of a VG, by the uuid of the volume whose
 // lock it is. One that cannot be told is an error.
 func (m *Manager) holdersOf(ctx context.Context, vg string, vols []model.Volume) (map[string][]model.Holder, error) {
+	return m.holdersBy(ctx, vg, vols, m.Leases.HoldersAll)
+}
+
+// reader reads leases, as Leases.HoldersAll does.
+type reader func(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error)
+
+// readKnown reads leases with what is known of the hosts, see Leases.HoldersKnown.
+func (m *Manager) readKnown(age time.Duration) reader {
+	return func(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error) {
+		return m.Leases.HoldersKnown(ctx, vg, offsets, age)
+	}
+}
+
+// holdersBy is holdersOf by one way to read the leases.
+func (m *Manager) holdersBy(ctx context.Context, vg string, vols []model.Volume, read reader) (map[string][]model.Holder, error) {
 	offsets := map[string]int64{}
 	for _, v := range vols {
 		offsets[v.LockLV] = v.LeaseOffset
 	}
-	all, err := m.Leases.HoldersAll(ctx, vg, offsets)
+	all, err := read(ctx, vg, offsets)
 	if err != nil {
 		return nil, api.NewError(api.KindLocking, fmt.Sprintf("cannot tell who holds %s: %v", vols[0].Name(), err))
 	}
@@ -514,10 +536,9 @@ func (m *Manager) askWriter(ctx context.Context, host string, v model.Volume) er
 	return nil
 }
 
-// unsettled changes of holds reach the other end of their migration.
-func (m *Manager) notifyEnded(change store.HoldChange) {
-	told := map[model.Grant]bool{}
-	for _, h := range change.Delete {
+// notifyEnded tells the other ends of migrations whose holds have ended here, each once.
+func (m *Manager) notifyEnded(ended []model.Hold, told map[model.Grant]bool) {
+	for _, h := range ended {
 		if !told[h.Grant] {
 			told[h.Grant] = true
 			m.notifyPeer(h.Owner, h.Grant)

@@ -68,11 +68,12 @@ func (m *Manager) lend(ctx context.Context, peer string, req api.LendRequest) (a
 	}
 	// What was plugged in while it ran has no hold yet, and what came by an earlier
 	// migration may still be shared.
-	if err := m.lendable(ctx, s, *g); err != nil {
+	seen, err := m.lendable(ctx, s, *g)
+	if err != nil {
 		return api.LendAnswer{}, err
 	}
 	grant := model.Grant{ID: rand.Text(), Peer: peer}
-	if err := m.lendAll(context.WithoutCancel(ctx), req.UUID, grant); err != nil {
+	if err := m.lendAll(context.WithoutCancel(ctx), req.UUID, grant, seen); err != nil {
 		return api.LendAnswer{}, err
 	}
 	m.Log.Info("lent a guest's volumes for its live migration", "guest", g.Name, "to", peer, "grant", grant.ID)
@@ -134,48 +135,49 @@ func (m *Manager) awaitReady(ctx context.Context) error {
 }
 
 // lendable waits until every volume of the guest has its hold and is as wanted - straight
-// back after a migration the promotion may still be under way - and can be shared.
-func (m *Manager) lendable(ctx context.Context, s sight, g guests.Guest) error {
+// back after a migration the promotion may still be under way - and can be shared. It returns
+// the look that has shown so.
+func (m *Manager) lendable(ctx context.Context, s sight, g guests.Guest) (*local, error) {
 	for {
 		read := withInventories(ctx)
 		m.recallHeld(read, g.UUID)
 		if err := m.adoptNow(read, s, g); err != nil {
-			return api.NewError(kindOf(err), err.Error())
+			return nil, api.NewError(kindOf(err), err.Error())
 		}
 		m.judge(ctx, g.UUID)
-		waiting, err := m.notAsWanted(ctx, g.UUID)
+		seen, waiting, err := m.notAsWanted(ctx, g.UUID)
 		if err == nil && waiting != "" {
 			m.ensureGuest(ctx, g.UUID)
 			for _, vg := range m.claimVGs() {
 				m.claimDue(ctx, vg)
 			}
-			waiting, err = m.notAsWanted(ctx, g.UUID)
+			seen, waiting, err = m.notAsWanted(ctx, g.UUID)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if waiting == "" {
-			return m.shareable(read, g.UUID)
+			return seen, m.shareable(read, g.UUID)
 		}
 		if m.pause(ctx, time.Second) != nil {
-			return api.NewError(api.KindLocking, fmt.Sprintf("%s of guest %s is not yet held exclusively on %s; try again in a moment, and see 'virtlvm status' there", waiting, show(g.Name), m.Host))
+			return nil, api.NewError(api.KindLocking, fmt.Sprintf("%s of guest %s is not yet held exclusively on %s; try again in a moment, and see 'virtlvm status' there", waiting, show(g.Name), m.Host))
 		}
 	}
 }
 
 // notAsWanted names a volume that a guest does not have as it should before it is lent, ""
-// if there is none.
-func (m *Manager) notAsWanted(ctx context.Context, uuid string) (string, error) {
+// if there is none, and the look that it is seen by.
+func (m *Manager) notAsWanted(ctx context.Context, uuid string) (*local, string, error) {
 	now, err := m.look(ctx)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	for _, h := range m.holdsOf(uuid) {
 		if h.Phase == model.PhaseIncoming || h.Phase != model.PhaseEnding && !now.ofHold(h).Is(h.Wanted()) {
-			return h.Name, nil
+			return &now, h.Name, nil
 		}
 	}
-	return "", nil
+	return &now, "", nil
 }
 
 func (m *Manager) holdsOf(uuid string) []model.Hold {
@@ -192,8 +194,9 @@ func (m *Manager) holdsOf(uuid string) []model.Hold {
 }
 
 // lendAll turns the guest's exclusive holds into lent ones and converts their locks. On
-// any failure all of them are wanted exclusively again, and the ensure loop sees to it.
-func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant) error {
+// any failure all of them are wanted exclusively again, and the ensure loop sees to it. seen is
+// the look from which they can be lent.
+func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, seen *local) error {
 	byVG := map[string][]model.Hold{}
 	var change store.HoldChange
 	m.mu.Lock()
@@ -213,13 +216,17 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant) e
 	}
 	m.mu.Unlock()
 	change.Steps = causeOf(ctx).takeSteps()
-	err := m.Journal.ChangeHolds(ctx, change)
+	var err error
 	for _, vg := range sortedKeys(byVG) {
 		if err == nil {
-			err = m.share(ctx, vg, byVG[vg])
+			err = m.share(ctx, vg, byVG[vg], &change, seen)
 		}
 	}
+	if err == nil && !change.Empty() { // nothing had to be run
+		err = m.Journal.ChangeHolds(ctx, change)
+	}
 	if err != nil {
+		m.persist(ctx, store.HoldChange{Steps: change.Steps})
 		m.reclaim(ctx, uuid)
 		m.Kick()
 	}
@@ -227,17 +234,22 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant) e
 }
 
 // share converts lent volumes that are held exclusively here, verified. Its guest may have
-// ended while the turn was waited for: what is off by then stays off.
-func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold) error {
+// ended while the turn was waited for: what is off by then stays off. change is what the
+// journal must have before anything is done; it takes it with the first command.
+func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, change *store.HoldChange, seen *local) error {
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	if m.claimed(vg) {
+		if err := m.Journal.ChangeHolds(ctx, *change); err != nil {
+			return err
+		}
+		*change = store.HoldChange{}
 		return m.shareClaims(ctx, lent)
 	}
-	now, err := m.look(ctx)
+	now, err := m.lookFor(ctx, vg, seen)
 	if err != nil {
 		return err
 	}
@@ -259,10 +271,11 @@ func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold) error
 		return nil
 	}
 	sort.Slice(convert, func(i, j int) bool { return convert[i].LV < convert[j].LV })
-	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, store.HoldChange{}, journalled)
+	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, *change, journalled)
 	if err != nil {
 		return err
 	}
+	*change = store.HoldChange{}
 	return m.verify(ctx, e, model.ModeSH, convert)
 }
 

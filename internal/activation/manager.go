@@ -69,6 +69,7 @@ type Leases interface {
 	Holders(ctx context.Context, vg string, offset int64, lvUUID string) ([]model.Holder, error)
 	HoldersAll(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error)
 	Sharers(ctx context.Context, vg string, offsets map[string]int64) (map[string][]model.Holder, error)
+	HoldersKnown(ctx context.Context, vg string, offsets map[string]int64, age time.Duration) (map[string][]model.Holder, error)
 }
 
 // Guests observes what runs here.
@@ -162,9 +163,11 @@ type Manager struct {
 	stories   map[string]*story           // live migrations under way, by uuid
 	memory    map[string]memory           // see remembered, by VG
 	leases    map[string]map[string]int64 // see leasesAt, by VG
+	listed    map[string]*inventory       // see recalled, by VG
 	asking    bool                        // see checkMigrations
 	asked     sync.WaitGroup
 	vgs       map[string]*vgQueue
+	newest    *local // see recentLook
 	report    report
 	tallies   tallies
 	nextLook  time.Time               // when everything is looked at next; zero: now
@@ -206,6 +209,7 @@ func New(d Deps) *Manager {
 		stories:   map[string]*story{},
 		memory:    map[string]memory{},
 		leases:    map[string]map[string]int64{},
+		listed:    map[string]*inventory{},
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
 		report:    newReport(),

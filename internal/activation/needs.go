@@ -181,7 +181,7 @@ func (m *Manager) inventory(ctx context.Context, vg string) (*inventory, error) 
 	return inv, nil
 }
 
-// keepLeases remembers where the leases of a VG lie; see leasesAt.
+// keepLeases remembers what LVM has listed, and where the leases of a VG lie; see leasesAt.
 func (m *Manager) keepLeases(inv *inventory) {
 	at := make(map[string]int64, len(inv.byName))
 	for _, v := range inv.byName {
@@ -191,7 +191,7 @@ func (m *Manager) keepLeases(inv *inventory) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.leases[inv.vg] = at
+	m.leases[inv.vg], m.listed[inv.vg] = at, inv
 }
 
 // inventories keeps what one adoption has read, which asks disk by disk and guest by guest.

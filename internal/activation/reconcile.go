@@ -61,9 +61,10 @@ func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 	m.Log.Info("first look done")
 	tries, lastFull := 0, m.Now()
 	for {
-		pause := interval
+		awaited := false
+		pause := max(0, interval-m.Now().Sub(lastFull))
 		if m.restless() {
-			pause = min(interval, retryPauses[min(tries, len(retryPauses)-1)])
+			pause = min(pause, retryPauses[min(tries, len(retryPauses)-1)])
 			tries++
 		} else {
 			tries = 0
@@ -74,11 +75,14 @@ func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 			return
 		case <-m.kick:
 			tries = 0
-			m.settleDown(ctx)
+			awaited = m.settleDown(ctx)
 		case <-m.After(pause):
 		}
 		m.setNextLook(time.Time{})
-		full := m.Now().Sub(lastFull) >= interval
+		// What costs LVM commands without a reason is not for a look that somebody waits for, as
+		// long as another one comes soon.
+		since := m.Now().Sub(lastFull)
+		full := since >= interval && !awaited || since >= 2*interval
 		if full {
 			lastFull = m.Now()
 		}
@@ -99,9 +103,9 @@ const (
 	awaitedPause = time.Millisecond
 )
 
-// settleDown lets hints that come in a bunch become one look.
-func (m *Manager) settleDown(ctx context.Context) {
-	awaited := took(m.awaited)
+// settleDown lets hints that come in a bunch become one look; awaited: another host waits for it.
+func (m *Manager) settleDown(ctx context.Context) (awaited bool) {
+	awaited = took(m.awaited)
 	if !awaited {
 		select {
 		case <-m.After(hintPause):
@@ -118,6 +122,7 @@ func (m *Manager) settleDown(ctx context.Context) {
 	}
 	took(m.awaited)
 	took(m.kick)
+	return awaited
 }
 
 // restless: some volume is not as wanted, or a start or stop is under way that nobody

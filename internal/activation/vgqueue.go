@@ -15,6 +15,9 @@ import (
 type vgQueue struct {
 	turn  chan struct{} // holds one token
 	stuck *stuck        // guarded by Manager.mu
+	// count is of the turns and of what has begun and ended to change the VG; guarded by Manager.mu.
+	count uint64
+	last  *local // the newest look that ended a turn, see lookAwaiting; guarded by Manager.mu
 }
 
 // stuck is an LVM command that passed its deadline and has not ended.
@@ -62,6 +65,7 @@ func (m *Manager) enterVG(ctx context.Context, vg string) (leave func(), err err
 func (m *Manager) entered(vg string, q *vgQueue) (leave func(), err error) {
 	leave = func() { q.turn <- struct{}{} }
 	m.mu.Lock()
+	q.count++
 	err = m.stuckError(vg, q)
 	m.mu.Unlock()
 	if err != nil {
@@ -69,6 +73,44 @@ func (m *Manager) entered(vg string, q *vgQueue) (leave func(), err error) {
 		return nil, err
 	}
 	return leave, nil
+}
+
+// counts are the VGs' counts, of those whose turn nobody has. It must be called with m.mu held.
+func (m *Manager) counts() map[string]uint64 {
+	all := make(map[string]uint64, len(m.vgs))
+	for vg, q := range m.vgs {
+		if len(q.turn) == 1 {
+			all[vg] = q.count
+		}
+	}
+	return all
+}
+
+// changes notes that a command which changes the VG begins or has ended.
+func (m *Manager) changes(vg string) {
+	if vg == "" {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queue(vg).count++
+}
+
+// goodFor reports, to who has a VG's turn, whether a look from before is as good as a new one:
+// nobody else has had the turn since it began, and nothing was changed.
+func (m *Manager) goodFor(vg string, seen *local) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, free := seen.counts[vg]
+	return free && m.queue(vg).count == at+1
+}
+
+// lookFor is a look for who has a VG's turn; seen is one from before, nil where there is none.
+func (m *Manager) lookFor(ctx context.Context, vg string, seen *local) (local, error) {
+	if seen != nil && m.goodFor(vg, seen) {
+		return *seen, nil
+	}
+	return m.look(ctx)
 }
 
 // stuckError must be called with m.mu held.
@@ -100,7 +142,9 @@ func (m *Manager) markStuck(vg string, te *run.TimeoutError, since time.Time) {
 	go func() {
 		<-te.Done
 		m.mu.Lock()
-		if q := m.queue(vg); q.stuck == s {
+		q := m.queue(vg)
+		q.count++
+		if q.stuck == s {
 			q.stuck = nil
 		}
 		m.mu.Unlock()

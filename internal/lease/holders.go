@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"virtlvm/internal/model"
 )
@@ -93,6 +94,31 @@ func (r *Reader) Sharers(ctx context.Context, vg string, offsets map[string]int6
 		}
 		named[0].Self, named[0].State = true, model.HostLive
 		found[row.resource] = named
+	}
+	return found, nil
+}
+
+// HoldersKnown is HoldersAll that does not ask sanlock for the hosts where it has said before who
+// the holders are, in the very generations that the leases name, and, not longer ago than age, that
+// those which are not this host live. So it is right about who a holder is, and may be late about
+// whether it lives.
+func (r *Reader) HoldersKnown(ctx context.Context, vg string, offsets map[string]int64, age time.Duration) (map[string][]model.Holder, error) {
+	rows, err := r.leases(ctx, vg, offsets)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	known := r.known[vg]
+	r.mu.Unlock()
+	found := map[string][]model.Holder{}
+	for _, row := range rows {
+		named := candidates(row)
+		for _, h := range named {
+			if !known.names(h, r.monotonic(), age) {
+				return r.judged(ctx, vg, rows)
+			}
+		}
+		found[row.resource] = living(named, known.hosts)
 	}
 	return found, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -368,3 +369,60 @@ var _ interface {
 	Local(context.Context) (lease.Local, error)
 	Holders(ctx context.Context, vg string, offset int64, lvUUID string) ([]model.Holder, error)
 } = (*lease.Reader)(nil)
+
+// counting counts what it runs, by the first two words.
+type counting struct {
+	run.Runner
+	ran map[string]int
+}
+
+func (c counting) Run(ctx context.Context, cmd run.Cmd) (run.Result, error) {
+	c.ran[strings.Join(cmd.Argv()[:2], " ")]++
+	return c.Runner.Run(ctx, cmd)
+}
+
+// Who a holder is, is remembered; whether another host lives only for a while.
+func TestHoldersKnown(t *testing.T) {
+	tests := map[string]struct {
+		capture string
+		lease   string // of lv1, in place of the capture's
+		later   time.Duration
+		read    bool // the hosts are read anew
+	}{
+		"another host":                     {"live", "", time.Second, false},
+		"another host, long ago":           {"live", "", 10 * time.Second, true},
+		"this host, long ago":              {"live", row(lv1Offset, lv1, 0, 1, 1) + sh(1, 1), time.Hour, false},
+		"this host in a newer generation":  {"live", row(lv1Offset, lv1, 0, 1, 2) + sh(1, 2), time.Second, true},
+		"nobody":                           {"live", row(lv1Offset, lv1, 0, 2, 1), time.Hour, false},
+		"an older generation of the other": {"live", row(lv1Offset, lv1, 1971, 2, 0), time.Second, true},
+		"a host that is not known":         {"live", row(lv1Offset, lv1, 1971, 3, 1), time.Second, true},
+		"a host that fails":                {"fail", "", time.Second, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := runtest.New(t)
+			if tt.lease != "" {
+				f.ExpectLine(dumpLine(lv1Offset)).Stdout(header + tt.lease).Always()
+			}
+			capture(t, f, tt.capture)
+			now, ran := 1977*time.Second, map[string]int{}
+			r := lease.New(counting{f, ran}, "/dev", func() time.Duration { return now })
+			_, err := r.Hosts(context.Background(), "vg_san")
+			require.NoError(t, err)
+			all, err := r.HoldersAll(context.Background(), "vg_san", map[string]int64{lv1: lv1Offset})
+			require.NoError(t, err)
+			now += tt.later
+			clear(ran)
+			known, err := r.HoldersKnown(context.Background(), "vg_san", map[string]int64{lv1: lv1Offset}, 5*time.Second)
+			require.NoError(t, err)
+			if tt.later < time.Minute {
+				for i := range known[lv1] {
+					known[lv1][i].FreeIn, all[lv1][i].FreeIn = 0, 0
+				}
+			}
+			assert.Equal(t, all, known)
+			assert.Equal(t, 1, ran["sanlock direct"])
+			assert.Equal(t, tt.read, ran["sanlock client"] > 0, "%v", ran)
+		})
+	}
+}

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"virtlvm/internal/model"
@@ -50,6 +51,31 @@ func (r *Reader) Hosts(ctx context.Context, vg string) (map[int]Host, error) {
 }
 
 func (r *Reader) hosts(ctx context.Context, vg string) (map[int]Host, error) {
+	at := r.monotonic()
+	hosts, err := r.readHosts(ctx, vg)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, vg)
+	if err == nil {
+		r.known[vg] = knownHosts{maps.Clone(hosts), at}
+	}
+	return hosts, err
+}
+
+// knownHosts are those of a lockspace, and when they were read.
+type knownHosts struct {
+	hosts map[int]Host
+	at    time.Duration // monotonic
+}
+
+// names reports whether a holder that a lease names is one of them for sure, in that very
+// generation. Whether another host lives is known for a while only.
+func (k knownHosts) names(h model.Holder, now, age time.Duration) bool {
+	host, ok := k.hosts[h.HostID]
+	return ok && host.Gen == h.Gen && host.Name != "" && (host.Self || host.State == model.HostLive && now-k.at <= age)
+}
+
+func (r *Reader) readHosts(ctx context.Context, vg string) (map[int]Host, error) {
 	out, err := r.sanlock(ctx, "client", "host_status", "-D")
 	if err != nil {
 		return nil, err

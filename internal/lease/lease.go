@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"virtlvm/internal/api"
@@ -28,12 +29,15 @@ type Reader struct {
 	// infoTurn holds one token while lvmlockctl runs: it binds one fixed socket name, and
 	// two at the same time fail.
 	infoTurn chan struct{}
+
+	mu    sync.Mutex
+	known map[string]knownHosts // by VG, as read last
 }
 
 // New makes a Reader. devRoot is "/dev" on a real host; monotonic is CLOCK_MONOTONIC,
 // the clock in which sanlock counts.
 func New(r run.Runner, devRoot string, monotonic func() time.Duration) *Reader {
-	return &Reader{runner: r, devRoot: devRoot, monotonic: monotonic, infoTurn: make(chan struct{}, 1)}
+	return &Reader{runner: r, devRoot: devRoot, monotonic: monotonic, infoTurn: make(chan struct{}, 1), known: map[string]knownHosts{}}
 }
 
 // lockspacePrefix comes before the VG's name in sanlock's name of its lockspace.

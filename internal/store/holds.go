@@ -15,6 +15,9 @@ type HoldChange struct {
 	Steps []model.HandoffStep
 }
 
+// Empty tells that there is nothing to write.
+func (c HoldChange) Empty() bool { return len(c.Put)+len(c.Delete)+len(c.Steps) == 0 }
+
 // Holds returns every hold, of this boot and of earlier ones.
 func (s *Store) Holds(ctx context.Context) ([]model.Hold, error) {
 	var all []model.Hold

@@ -1,10 +1,14 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -130,4 +134,147 @@ func TestProgramsOfAMigration(t *testing.T) {
 			atMost(t, b, "prepare", nil)
 		})
 	}
+}
+
+// onTheWay counts what somebody waits for in a live migration: programs, and writes of the
+// journal. What a daemon does beside that is under "beside".
+type onTheWay struct {
+	mu    sync.Mutex
+	until map[string]Point // where each host's count ends
+	ran   map[string]int
+	// After its count a host that tells calls the other before it looks again: else it is late.
+	tells string
+	calls chan struct{}
+	late  bool
+}
+
+func (w *onTheWay) at(ctx context.Context, d *Daemon, p Point) {
+	w.mu.Lock()
+	host := d.Host.Name
+	end, counting := w.until[host]
+	switch {
+	case w.ran == nil:
+	case counting && p.Kind == end.Kind && strings.HasPrefix(p.What, end.What) && p.After == end.After:
+		delete(w.until, host)
+	case counting:
+		w.count(ctx, host, p)
+	case host == w.tells && p.Kind == "call":
+		w.tells = ""
+		close(w.calls)
+	case host == w.tells && p.Kind == "look":
+		w.mu.Unlock()
+		select {
+		case <-w.calls:
+			w.mu.Lock()
+		case <-time.After(time.Second):
+			w.mu.Lock()
+			w.late = true
+		}
+	}
+	w.mu.Unlock()
+}
+
+func (w *onTheWay) count(ctx context.Context, host string, p Point) {
+	what, _, _ := strings.Cut(p.What, " ")
+	switch {
+	case p.After, p.Kind == "look" && p.What == "locks": // before lvmlockctl
+		return
+	case p.Kind == "journal":
+		what = p.Kind
+	case p.Kind != "look" && p.Kind != "change":
+		return
+	}
+	if t := taskOf(ctx); t != nil && strings.Contains(t.name, " looks for ") {
+		what = "beside: " + what
+	}
+	w.ran[host+" "+what]++
+}
+
+// from counts anew.
+func (w *onTheWay) from(until map[string]Point, tells string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ran, w.until, w.tells, w.calls = map[string]int{}, until, tells, make(chan struct{})
+}
+
+func (w *onTheWay) take() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ran := w.ran
+	w.ran, w.until = nil, nil
+	return ran
+}
+
+// What libvirt waits for in the migrate hook, and the guest for its exclusive lock from the
+// release of its source on. Each program costs some 10 ms there, and a second on a busy host: who
+// adds one finds it here. The numbers are the same for each size of a guest.
+func TestProgramsOnTheWay(t *testing.T) {
+	for _, n := range []int{1, 8, 32} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := NewWith(t, Options{Hosts: []string{"kvm-a", "kvm-b"}, Memory: true, Timeout: 20 * time.Second, Patience: time.Minute})
+				c.o.Changed = func(host string, _ fakevirt.Change) { c.Hosts[host].Daemon().engine.Kick() }
+				var disks []Disk
+				for i := range n {
+					name := fmt.Sprintf("lv%02d", i)
+					lvs(t, c, name)
+					disks = append(disks, Disk{Path: name})
+				}
+				a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
+				for _, h := range []*Host{a, b} {
+					h.StartDaemon()
+					define(t, h, vm1, 1, disks...)
+				}
+				require.NoError(t, a.Virt.Start(ctx, vm1))
+				way := &onTheWay{}
+				c.At = way.at
+				hook, promoted := moveCounting(t, c, way, a, b)
+				assert.Equal(t, map[string]int{ // nothing is known on kvm-b
+					"kvm-b lvs": 1, "kvm-b sanlock": 3, "kvm-b lvchange": 1, "kvm-b lvmlockctl": 1, "kvm-b journal": 5,
+					"kvm-a lvmlockctl": 2, "kvm-a lvchange": 1, "kvm-a journal": 6,
+					"kvm-b beside: lvmlockctl": 1,
+				}, hook)
+				assert.Equal(t, map[string]int{
+					"kvm-a lvmlockctl": 1, "kvm-a dmsetup": 1, "kvm-a lvchange": 1, "kvm-a journal": 4,
+					"kvm-b sanlock": 1, "kvm-b lvchange": 1, "kvm-b lvmlockctl": 1, "kvm-b journal": 3,
+				}, promoted)
+				hook, promoted = moveCounting(t, c, way, b, a)
+				assert.Equal(t, map[string]int{
+					"kvm-a sanlock": 1, "kvm-a lvchange": 1, "kvm-a lvmlockctl": 1, "kvm-a journal": 5,
+					"kvm-b lvmlockctl": 2, "kvm-b lvchange": 1, "kvm-b journal": 6,
+					"kvm-a beside: lvs": 1, "kvm-a beside: sanlock": 3, "kvm-a beside: lvmlockctl": 1,
+				}, hook)
+				assert.Equal(t, map[string]int{
+					"kvm-b lvmlockctl": 1, "kvm-b dmsetup": 1, "kvm-b lvchange": 1, "kvm-b journal": 4,
+					"kvm-a sanlock": 1, "kvm-a lvchange": 1, "kvm-a lvmlockctl": 1, "kvm-a journal": 3,
+				}, promoted)
+				assert.False(t, way.late, "the destination is told when the source has deactivated, not when it has looked")
+			})
+		})
+	}
+}
+
+// moveCounting migrates vm1 and counts on the way of its migrate hook, and from the release of the
+// source to the end of the command that makes it exclusive on the destination.
+func moveCounting(t *testing.T, c *Cluster, way *onTheWay, from, to *Host) (hook, promoted map[string]int) {
+	t.Helper()
+	c.awaitSettled(time.Minute)
+	time.Sleep(10 * time.Second)
+	way.from(map[string]Point{from.Name: {Kind: "answer", What: "/v1/peer/lend"}, to.Name: {Kind: "answer", What: "migrate"}}, "")
+	require.NoError(t, fakevirt.Migrate(ctx, from.Virt, to.Virt, vm1, fakevirt.MigrateOptions{Step: func(s fakevirt.Step) error {
+		switch s {
+		case fakevirt.StepMigrateHook:
+			hook = way.take()
+		case fakevirt.StepPerforming:
+			time.Sleep(2 * time.Second)
+		case fakevirt.StepSwitched:
+			time.Sleep(3 * time.Second) // the destination waits for the source
+		case fakevirt.StepStopped:
+			way.from(map[string]Point{from.Name: {Kind: "change", What: "lvchange -an", After: true}, to.Name: {Kind: "journal", What: "finish"}}, from.Name)
+		default:
+		}
+		return nil
+	}}))
+	time.Sleep(10 * time.Second)
+	return hook, way.take()
 }

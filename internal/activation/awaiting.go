@@ -1,0 +1,88 @@
+package activation
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"virtlvm/internal/model"
+)
+
+// awaitingPatience is how long a look is good enough while another host is waited for.
+const awaitingPatience = 20 * time.Second
+
+// rivalLives is how long it counts that the host which is waited for lives.
+const rivalLives = 5 * time.Second
+
+// lookAwaiting is a look for who has a VG's turn. Where all that is missing in the VG is that
+// another host lets go of what it shares, the last look is enough for a while: whether it has,
+// its lease says, and that this host is the one that is left the lease must say too (see
+// sharersOf). A look at lvmlockd would cost a program each time, on the way to the exclusive
+// lock that a guest waits for.
+func (m *Manager) lookAwaiting(ctx context.Context, vg string) (local, error) {
+	m.mu.Lock()
+	q := m.queue(vg)
+	last := q.last
+	q.last = nil
+	m.mu.Unlock()
+	if last == nil || !m.goodFor(vg, last) || m.Uptime()-last.at > awaitingPatience {
+		return m.look(ctx)
+	}
+	kept := *last
+	kept.kept = true
+	var err error
+	if kept.devices, err = m.LVM.Devices(); err != nil || !m.awaitsSharers(vg, kept) {
+		return m.look(ctx)
+	}
+	return kept, nil
+}
+
+// awaitsSharers: what a VG's volumes are not as wanted is shared here and wanted exclusively,
+// and no hold is ending.
+func (m *Manager) awaitsSharers(vg string, now local) bool {
+	if now.claimed[vg] || now.usable(vg) != nil {
+		return false
+	}
+	some := false
+	for _, j := range m.jobs(vg, now) {
+		for _, h := range j.holds {
+			if h.Phase == model.PhaseEnding {
+				return false
+			}
+		}
+		if j.done() {
+			continue
+		}
+		if !j.due() || j.want != model.ModeEX || !j.have.Is(model.ModeSH) {
+			return false
+		}
+		some = true
+	}
+	return some
+}
+
+// keepLook keeps the look with which a VG's turn ends: nothing has been changed since.
+func (m *Manager) keepLook(vg string, now local) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	q := m.queue(vg)
+	now.counts = maps.Clone(now.counts)
+	now.counts[vg] = q.count
+	now.kept = false
+	q.last, m.newest = &now, &now
+}
+
+// recentPatience is how old a look may be that only tells how things stand.
+const recentPatience = time.Second
+
+// recentLook is a look for who decides nothing by it.
+func (m *Manager) recentLook(ctx context.Context) (local, error) {
+	m.mu.Lock()
+	newest := m.newest
+	good := newest != nil && len(newest.claimed) == 0 && m.Uptime()-newest.at < recentPatience && maps.Equal(newest.counts, m.counts())
+	m.mu.Unlock()
+	if good {
+		return *newest, nil
+	}
+	return m.look(ctx)
+}
