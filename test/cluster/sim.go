@@ -628,7 +628,11 @@ func (s *sim) deliver(l *letter, lost bool) {
 	}
 	go func() {
 		data, err := s.Hosts[l.to].serve(withTask(ctx, work), l.from, l.path, l.body)
-		if !lost {
+		switch {
+		case lost:
+		case ctx.Err() != nil: // who works on it may go on, with the points it has
+			l.answer(data, err)
+		default:
 			l.answerWith(work.budget, data, err)
 		}
 	}()
