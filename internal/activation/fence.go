@@ -24,34 +24,56 @@ func (m *Manager) DeclareFenced(ctx context.Context, req api.FencedRequest, by s
 		if req.Withdraw {
 			return req.Host + " is not declared fenced any more", m.withdrawFenced(ctx, req.Host)
 		}
+		heard := m.timesHeard(req.Host)
 		if err := m.mayBeFenced(ctx, req.Host); err != nil {
 			return "", err
 		}
-		m.mu.Lock()
-		f := model.Fenced{Host: req.Host, BootID: m.boots[req.Host], Here: m.BootID, By: by, At: m.Now().UnixMilli()}
-		m.mu.Unlock()
-		if err := m.Journal.PutFenced(ctx, f); err != nil {
-			return "", err
-		}
-		m.mu.Lock()
-		m.fenced[f.Host] = f
-		m.mu.Unlock()
-		m.Log.Warn("a host is declared fenced", "host", f.Host, "by", by, "boot_id", f.BootID)
-		m.Kick()
-		return f.Host + " is declared fenced", nil
+		return req.Host + " is declared fenced", m.putFenced(ctx, req.Host, by, heard)
 	})
+}
+
+func (m *Manager) timesHeard(host string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.heard[host]
+}
+
+// putFenced writes a declaration, unless the host was heard of since it had been so often: it
+// may go by what it was told.
+func (m *Manager) putFenced(ctx context.Context, host, by string, heard int) error {
+	m.mu.Lock()
+	f := model.Fenced{Host: host, BootID: m.boots[host], Here: m.BootID, By: by, At: m.Now().UnixMilli()}
+	m.mu.Unlock()
+	if err := m.Journal.PutFenced(ctx, f); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	silent := m.heard[host] == heard
+	if silent {
+		m.fenced[host] = f
+	}
+	m.mu.Unlock()
+	if !silent {
+		if err := m.Journal.DropFenced(context.WithoutCancel(ctx), host); err != nil {
+			return err
+		}
+		return api.NewError(api.KindInUse, host+" has asked something just now, so that it is not off: nothing is declared")
+	}
+	m.Log.Warn("a host is declared fenced", "host", host, "by", by, "boot_id", f.BootID)
+	m.Kick()
+	return nil
 }
 
 // withdrawFenced refuses a host that is not declared: it is another one that is meant, and
 // that one would go on counting as off.
 func (m *Manager) withdrawFenced(ctx context.Context, host string) error {
 	m.mu.Lock()
-	_, declared := m.fenced[host]
+	f, declared := m.fenced[host]
 	names := strings.Join(sortedKeys(m.fenced), ", ")
 	m.mu.Unlock()
 	switch {
 	case declared:
-		return m.dropFenced(ctx, host)
+		return m.dropFenced(ctx, f)
 	case names == "":
 		names = "none"
 	}
@@ -121,13 +143,14 @@ func (m *Manager) Heard(ctx context.Context, host string) error { return m.heard
 // it has asked or answered; bootID "": its boot is not known.
 func (m *Manager) heardOf(ctx context.Context, host, bootID string) error {
 	m.mu.Lock()
+	m.heard[host]++
 	f, declared := m.fenced[host]
 	m.mu.Unlock()
 	if !declared {
 		return nil
 	}
 	// Whether whoever asks still waits does not matter.
-	if err := m.dropFenced(context.WithoutCancel(ctx), host); err != nil {
+	if err := m.dropFenced(context.WithoutCancel(ctx), f); err != nil {
 		return api.NewError(api.KindOf(err), fmt.Sprintf("%s was declared fenced and is back, which cannot be written down: %v", host, err))
 	}
 	said := fmt.Sprintf("%s was declared fenced (by %s, at %s)", host, f.By, time.UnixMilli(f.At).Format("15:04:05"))
@@ -176,13 +199,16 @@ func (m *Manager) sameHost(ctx context.Context, host, bootID string) error {
 // helloPatience bounds the question back to a host that waits for our answer.
 const helloPatience = 10 * time.Second
 
-func (m *Manager) dropFenced(ctx context.Context, host string) error {
-	if err := m.Journal.DropFenced(ctx, host); err != nil {
+// dropFenced ends a declaration; one that was made meanwhile stays.
+func (m *Manager) dropFenced(ctx context.Context, f model.Fenced) error {
+	if err := m.Journal.DropFenced(ctx, f.Host); err != nil {
 		return err
 	}
 	m.mu.Lock()
-	delete(m.fenced, host)
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	if m.fenced[f.Host] == f {
+		delete(m.fenced, f.Host)
+	}
 	return nil
 }
 

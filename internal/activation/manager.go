@@ -176,6 +176,7 @@ type Manager struct {
 	boots     map[string]string       // boot id of other members as they were last reached, by host
 	claiming  map[holdKey]bool        // see claimAlone
 	fenced    map[string]model.Fenced // declared off, by host
+	heard     map[string]int          // how often a host has asked or answered something
 	handmade  *handmade               // what others do to our volumes
 	goingDown bool                    // the host is; libvirt has ended and calls nobody any more
 }
@@ -218,6 +219,7 @@ func New(d Deps) *Manager {
 		boots:     map[string]string{},
 		claiming:  map[holdKey]bool{},
 		fenced:    map[string]model.Fenced{},
+		heard:     map[string]int{},
 	}
 	m.Leases = claimLeases{d.Leases, m}
 	return m

@@ -65,7 +65,8 @@ const (
 	lookPause     = time.Second      // between two looks at a backend; more at one that has run for long
 	longestLook   = 5 * time.Second
 	lookTimeout   = 30 * time.Second // of one look
-	askTimeout    = time.Minute      // of one question to another host, which may look at all hosts before it accepts a command
+	askTimeout    = 20 * time.Second // of one question to another host
+	acceptTimeout = time.Minute      // of a request: it may look at all hosts before it accepts
 	deafFor       = 5 * time.Second  // a host that could not be reached is not called again so soon
 	tellPause     = time.Minute      // between two tries to hand over an answer, growing
 	longestTell   = 15 * time.Minute

@@ -128,7 +128,11 @@ func (m *Manager) call(ctx context.Context, host, route string, in, out any) err
 		return err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	patience := askTimeout
+	if route == api.RoutePeerCommand || route == api.RoutePeerCommandPlan {
+		patience = acceptTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err = m.Peers.Call(ctx, host, route, in, out); err != nil && api.KindOf(err) == api.KindUnreachable {
 		m.mu.Lock()

@@ -1,10 +1,12 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -181,6 +183,31 @@ func TestBadReports(t *testing.T) {
 			assert.Equal(t, e, after)
 		}
 	}, "a", "b")
+}
+
+// limits notes how long a call of each route may take.
+type limits map[string]time.Duration
+
+func (p limits) Call(ctx context.Context, _, route string, _, _ any) error {
+	at, _ := ctx.Deadline()
+	p[route] = time.Until(at).Round(time.Second)
+	return nil
+}
+
+// A host that hangs must not keep the places from the questions to others for long.
+func TestPatienceWithAnotherHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := limits{}
+		m := New(Options{Peers: p, Now: time.Now})
+		want := limits{api.RoutePeerCommand: time.Minute, api.RoutePeerCommandPlan: time.Minute}
+		for _, route := range []string{api.RoutePeerCommandAsk, api.RoutePeerCommandAck, api.RoutePeerCommandNotice} {
+			want[route] = 20 * time.Second
+		}
+		for route := range want {
+			require.NoError(t, m.call(ctx, "b", route, nil, nil))
+		}
+		assert.Equal(t, want, p)
+	})
 }
 
 func TestAcksAreLost(t *testing.T) {

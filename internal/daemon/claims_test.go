@@ -98,12 +98,13 @@ func TestFenceStatus(t *testing.T) {
 
 // One that does not even end when it is told to is not started again and again.
 func TestFenceStatusThatNeverEnds(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	command := filepath.Join(dir, "deaf")
 	require.NoError(t, os.WriteFile(command, []byte("#!/bin/sh\ntrap '' TERM\necho $1 >>"+dir+"/asked\nwhile [ ! -e "+dir+"/end ]; do sleep 0.1; done\n"), 0o700))
 	var s site
 	ask := func(host string) error {
-		off, err := s.ask(t.Context(), dir, command, host, 500*time.Millisecond)
+		off, err := s.ask(t.Context(), dir, command, host, 3*time.Second)
 		assert.False(t, off)
 		return err
 	}
@@ -118,7 +119,7 @@ func TestFenceStatusThatNeverEnds(t *testing.T) {
 	require.ErrorContains(t, ask("kvm-c"), "has not answered in time", "about another host")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o600))
 	require.Eventually(t, func() bool {
-		off, _ := s.ask(t.Context(), dir, command, "kvm-b", 3*time.Second)
+		off, _ := s.ask(t.Context(), dir, command, "kvm-b", time.Minute)
 		return off
 	}, 10*time.Second, 50*time.Millisecond, "it ends with 0 now")
 }

@@ -69,6 +69,25 @@ func TestClaimsOfAFencedHostThatAsks(t *testing.T) {
 	stillCounts(t, b, cut)
 }
 
+// Nor is one declared that asks in the moment that it is being declared: what it was told since
+// then it may go by.
+func TestClaimsOfAHostThatAsksMeanwhile(t *testing.T) {
+	c, hosts := claiming(t, "kvm-a", "kvm-b")
+	b := hosts[1]
+	c.Cut = func(_, to, path string) bool {
+		if path == api.RoutePeerHello {
+			require.NoError(t, b.Engine().Heard(ctx, "kvm-a"))
+		}
+		return to == "kvm-a"
+	}
+	_, err := b.Engine().DeclareFenced(ctx, api.FencedRequest{Host: "kvm-a"}, "tester")
+	require.ErrorContains(t, err, "kvm-a has asked something just now, so that it is not off")
+	assert.Empty(t, b.Engine().FencedHosts())
+	left, err := b.Store().Fenced(ctx)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
 // Also where it has asked, and has gone again before that is written down.
 func TestClaimsOfAFencedHostThatHangsUp(t *testing.T) {
 	_, b, _, cut := fencedInError(t)

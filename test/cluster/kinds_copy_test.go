@@ -150,8 +150,7 @@ func TestVolumeCopyVanishes(t *testing.T) {
 				if why == backend.Rebooted && sights == 3 {
 					r.jobs["kvm-a"].Wait()
 					r.a.PowerCut()
-					r.a.Boot()
-					require.NoError(t, r.a.LVM.LockStart("vg_two"))
+					r.boot()
 				}
 			}
 			v := w.end()

@@ -204,9 +204,7 @@ func TestVolumeMoveAndTheGuestEnds(t *testing.T) {
 	// The daemon dies at the pivot, and the guest ends before the next one looks.
 	pivoting := func(t *testing.T, after bool, between func(*rig)) (*rig, *work) {
 		r := newRig(t)
-		r.a.StopDaemon()
-		r.a.mortal = r.kill
-		r.a.StartDaemon()
+		r.mortal()
 		r.startVM1()
 		w := r.mustAsk(r.a, api.KindVolumeMove, moveArgs)
 		w.tick = r.catchUp
@@ -253,9 +251,7 @@ func TestVolumeMoveAndTheGuestEnds(t *testing.T) {
 // libvirtd dies between the pivot and its definition: it is changed by us.
 func TestVolumeMoveRepairsTheDefinition(t *testing.T) {
 	r := newRig(t)
-	r.a.StopDaemon()
-	r.a.mortal = r.kill
-	r.a.StartDaemon()
+	r.mortal()
 	r.startVM1()
 	r.kill.arm(0, "pivot", true)
 	w := r.mustAsk(r.a, api.KindVolumeMove, moveArgs)
@@ -355,8 +351,7 @@ func TestVolumeMoveAndTheHostDies(t *testing.T) {
 	require.NoError(t, r.b.Virt.Destroy(ctx, "vm1"))
 
 	// And when it is back, its own daemon cleans up.
-	r.a.Boot()
-	require.NoError(t, r.a.LVM.LockStart("vg_two"))
+	r.boot()
 	v = w.end()
 	assert.Equal(t, command.NotDone, v.Outcome)
 	assert.False(t, r.exists("vg_two/vm1"))

@@ -130,9 +130,7 @@ func TestVolumeMoveOffDiffers(t *testing.T) {
 // elsewhere: what was copied is old, and the source stays the real one.
 func TestVolumeMoveOffAndTheHostDies(t *testing.T) {
 	r := newRig(t)
-	r.a.StopDaemon()
-	r.a.mortal = r.kill
-	r.a.StartDaemon()
+	r.mortal()
 	w := r.mustAsk(r.a, api.KindVolumeMove, moveArgs)
 	r.kill.arm(0, "Retag vg_san/vm1[virtlvm.superseded] []", false)
 	w.restart = func() {
@@ -144,8 +142,7 @@ func TestVolumeMoveOffAndTheHostDies(t *testing.T) {
 		assert.Contains(t, v.Reason, "vg_two/vm1 is left half made")
 		require.NoError(t, r.b.Virt.Start(ctx, "vm1"))
 		require.NoError(t, r.b.Virt.Destroy(ctx, "vm1"))
-		r.a.Boot()
-		require.NoError(t, r.a.LVM.LockStart("vg_two"))
+		r.boot()
 	}
 	v := w.end()
 	assert.Equal(t, "Retag vg_san/vm1[virtlvm.superseded] []", r.kill.hit)
@@ -161,9 +158,7 @@ func TestVolumeMoveOffAndTheHostDies(t *testing.T) {
 // from the source.
 func TestVolumeMoveOffAndTheHostDiesDecided(t *testing.T) {
 	r := newRig(t)
-	r.a.StopDaemon()
-	r.a.mortal = r.kill
-	r.a.StartDaemon()
+	r.mortal()
 	w := r.mustAsk(r.a, api.KindVolumeMove, moveArgs)
 	r.kill.arm(0, "Retag vg_san/vm1[virtlvm.superseded] []", true)
 	w.restart = func() {
@@ -174,8 +169,7 @@ func TestVolumeMoveOffAndTheHostDiesDecided(t *testing.T) {
 		assert.Equal(t, command.Done, v.Outcome)
 		assert.Contains(t, v.Reason, "'lvchange --deltag virtlvm.incomplete=kvm-a-7 vg_two/vm1'")
 		require.ErrorContains(t, r.b.Virt.Start(ctx, "vm1"), "virtlvm.superseded")
-		r.a.Boot()
-		require.NoError(t, r.a.LVM.LockStart("vg_two"))
+		r.boot()
 	}
 	assert.Equal(t, command.Done, w.end().Outcome)
 	assert.NotEmpty(t, r.kill.hit)
@@ -291,9 +285,7 @@ func TestVolumeMoveToHost(t *testing.T) {
 			t.Run(fmt.Sprintf("killed at %s, after %v", at, after), func(t *testing.T) {
 				r := newRig(t)
 				require.Equal(t, command.Done, r.mustAsk(r.a, api.KindVolumeMove, api.MoveArgs{Volume: "vg_san/vm1", ToHost: "kvm-a"}).end().Outcome)
-				r.a.StopDaemon()
-				r.a.mortal = r.kill
-				r.a.StartDaemon()
+				r.mortal()
 				w := r.mustAsk(r.a, api.KindVolumeMove, to)
 				r.kill.arm(0, at, after)
 				v := w.end()

@@ -62,9 +62,7 @@ func live(t *testing.T, k lostKind, story []mishap) {
 		s.To = filepath.Join(t.TempDir(), "snap")
 		k.args = s
 	}
-	r.a.StopDaemon()
-	r.a.mortal = r.kill
-	r.a.StartDaemon()
+	r.mortal()
 	k.before(r)
 	w := r.mustAsk(r.a, k.kind, k.args)
 	ticks := 0
@@ -84,8 +82,7 @@ func live(t *testing.T, k lostKind, story []mishap) {
 				r.jobs["kvm-a"].Wait()
 				r.a.PowerCut()
 				r.kill.revive()
-				r.a.Boot()
-				require.NoError(t, r.a.LVM.LockStart("vg_two"))
+				r.boot()
 			}
 		}
 		ticks++

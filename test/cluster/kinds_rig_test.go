@@ -503,6 +503,20 @@ func (m mortalVirt) AbortBlockJob(ctx context.Context, uuid, target string) erro
 	return guardedErr(m.k, "abort block job", func() error { return m.virtOf.AbortBlockJob(ctx, uuid, target) })
 }
 
+// mortal lets the daemon of host a die where the killer is armed.
+func (r *rig) mortal() {
+	r.a.StopDaemon()
+	r.a.mortal = r.kill
+	r.a.StartDaemon()
+}
+
+// boot brings host a back after a power cut, in both volume groups.
+func (r *rig) boot() {
+	r.t.Helper()
+	r.a.Boot()
+	require.NoError(r.t, r.a.LVM.LockStart("vg_two"))
+}
+
 // work is one command on its way, as the framework takes it: the state is written before a
 // method is called, so that after a crash the next one is called.
 type work struct {
@@ -643,9 +657,7 @@ func eachCrash(t *testing.T, before func(*rig), story func(*testing.T, *rig)) {
 			hit := ""
 			t.Run(fmt.Sprintf("%d after=%v", at, after), func(t *testing.T) {
 				r := newRig(t)
-				r.a.StopDaemon()
-				r.a.mortal = r.kill
-				r.a.StartDaemon()
+				r.mortal()
 				before(r)
 				r.kill.arm(at, "", after)
 				story(t, r)

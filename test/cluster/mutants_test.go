@@ -115,21 +115,43 @@ var claimMutants = []mutant{
 		"if !slices.Contains(lvs, h.Volume.LV) {", "if !slices.Contains(lvs, h.Volume.LV) || h.Claim == \"\" {",
 	},
 	{
-		"the first of two does not wait for the other's intent to go", "claims.go",
+		"the first of two does not wait for the other's intent to go", "claimask.go",
 		"c.LV != w.volume.ID.LV || compatible(w.mode, c) {", "c.LV != w.volume.ID.LV || compatible(w.mode, c) || intent(c) && m.Host < host {",
 	},
 	{
-		"a member that does not answer does not count", "claims.go",
+		"a member that does not answer does not count", "claimask.go",
 		"case m.isFenced(ctx, host):", "case true:",
 	},
 	{
-		"a claim is made exclusive while another shares it", "claims.go",
+		"a claim is made exclusive while another shares it", "claimask.go",
 		"func compatible(mode model.LockMode, c api.Claim) bool {\n", "if c.Claimed == string(model.ModeSH) {\nreturn true\n}\n",
 	},
 	{
 		"members need not be the same", "claims.go",
 		"case !slices.Equal(members, q.Members):", "case false:",
 	},
+}
+
+// broken is the file of a mutant, and its code without the rule.
+func (m mutant) broken(t *testing.T) (file, code string) {
+	t.Helper()
+	file, err := filepath.Abs(filepath.Join("../../internal/activation", m.file))
+	require.NoError(t, err)
+	whole, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(whole), m.old), "%s: %q", m.file, m.old)
+	with := m.new
+	if strings.HasSuffix(m.old, "{\n") {
+		with = m.old + m.new
+	}
+	return file, strings.Replace(string(whole), m.old, with, 1)
+}
+
+// The rules that make mutants takes away are where it looks for them.
+func TestMutantsAreFound(t *testing.T) {
+	for _, m := range slices.Concat(mutants, claimMutants) {
+		m.broken(t)
+	}
 }
 
 // TestMutants takes rules of the engine away and wants the simulation to fail: a test that
@@ -146,17 +168,9 @@ func TestMutants(t *testing.T) {
 		}
 		t.Run(m.name, func(t *testing.T) {
 			dir := t.TempDir()
-			file, err := filepath.Abs(filepath.Join("../../internal/activation", m.file))
-			require.NoError(t, err)
-			code, err := os.ReadFile(file)
-			require.NoError(t, err)
-			require.Equal(t, 1, strings.Count(string(code), m.old), "%s: %q", m.file, m.old)
-			with := m.new
-			if strings.HasSuffix(m.old, "{\n") {
-				with = m.old + m.new
-			}
+			file, code := m.broken(t)
 			mutant := filepath.Join(dir, m.file)
-			require.NoError(t, os.WriteFile(mutant, []byte(strings.Replace(string(code), m.old, with, 1)), 0o600))
+			require.NoError(t, os.WriteFile(mutant, []byte(code), 0o600))
 			overlay, err := json.Marshal(map[string]map[string]string{"Replace": {file: mutant}})
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))

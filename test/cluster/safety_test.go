@@ -19,6 +19,8 @@ import (
 	"virtlvm/test/san"
 )
 
+// Each test of this file says in its comment what would go wrong, and shows that it does not.
+
 func hookCall(h *Host, op string, disks ...Disk) api.HookCall {
 	return api.HookCall{Guest: "vm1", Op: op, SubOp: "begin", Extra: "-", XML: XML("vm1", UUID(1), disks...), Stamp: h.stamp()}
 }
