@@ -142,25 +142,35 @@ func (m *Manager) inVG(ctx context.Context, vg, lv string) (model.Volume, bool, 
 	return v, found, nil
 }
 
+// toChange takes the turn of a volume's VG, whose metadata may be changed, and finds the volume
+// as it is now.
+func (m *Manager) toChange(ctx context.Context, v model.Volume) (now model.Volume, leave func(), err error) {
+	if err := m.unchangeable(v.VG); err != nil {
+		return now, nil, err
+	}
+	if leave, err = m.enterVG(ctx, v.VG); err != nil {
+		return now, nil, err
+	}
+	now, found, err := m.inVG(context.WithoutCancel(ctx), v.VG, v.LV)
+	if err == nil && (!found || now.ID != v.ID) {
+		err = api.NewError(api.KindNotFound, fmt.Sprintf("volume %s (uuid %s) is no longer there", v.Name(), v.ID.LV))
+	}
+	if err != nil {
+		leave()
+		return now, nil, err
+	}
+	return now, leave, nil
+}
+
 // Retag adds and deletes tags of a volume for a command; what is so already is no error.
 func (m *Manager) Retag(ctx context.Context, w Work, v model.Volume, add, del []string) error {
 	ctx = w.context(ctx)
-	if err := m.unchangeable(v.VG); err != nil {
-		return err
-	}
-	leave, err := m.enterVG(ctx, v.VG)
+	now, leave, err := m.toChange(ctx, v)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	ctx = context.WithoutCancel(ctx)
-	now, found, err := m.inVG(ctx, v.VG, v.LV)
-	if err != nil {
-		return err
-	}
-	if !found || now.ID != v.ID {
-		return api.NewError(api.KindNotFound, fmt.Sprintf("volume %s (uuid %s) is no longer there", v.Name(), v.ID.LV))
-	}
 	tagged := func(v model.Volume) bool {
 		missing := func(tag string) bool { return !v.HasTag(tag) }
 		return !slices.ContainsFunc(add, missing) && !slices.ContainsFunc(del, v.HasTag)

@@ -21,19 +21,13 @@ func (m *Manager) Unsaved(ctx context.Context, v model.Volume) error { return m.
 // where the command alone holds it and nothing has it open. One that has the size is no error.
 func (m *Manager) Resize(ctx context.Context, w Work, v model.Volume, size int64) error {
 	ctx = w.context(ctx)
-	leave, err := m.enterVG(ctx, v.VG)
+	now, leave, err := m.toChange(ctx, v)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	ctx = context.WithoutCancel(ctx)
-	now, found, err := m.inVG(ctx, v.VG, v.LV)
-	switch {
-	case err != nil:
-		return err
-	case !found || now.ID != v.ID:
-		return api.NewError(api.KindNotFound, fmt.Sprintf("volume %s (uuid %s) is no longer there", v.Name(), v.ID.LV))
-	case now.Size == size:
+	if now.Size == size {
 		return nil
 	}
 	if err := m.resizable(ctx, w, now, size < now.Size); err != nil {
@@ -47,7 +41,7 @@ func (m *Manager) Resize(ctx context.Context, w Work, v model.Volume, size int64
 		m.conclude(ctx, e, false, "unknown until the command ends")
 		return api.NewError(api.KindUnknown, fmt.Sprintf("%v; what became of it is looked at when it ends", e.err))
 	}
-	now, found, err = m.inVG(ctx, v.VG, v.LV)
+	now, found, err := m.inVG(ctx, v.VG, v.LV)
 	done := err == nil && found && now.Size == size
 	m.conclude(ctx, e, done, fmt.Sprintf("%s has %d bytes", v.Name(), now.Size))
 	switch {

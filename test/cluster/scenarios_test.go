@@ -139,7 +139,7 @@ func (s *scene) path(host string) (all []string) {
 	return all
 }
 
-// TestScenarios are those of the seed, and one that is two of them at the same time, each
+// TestScenarios are what goes wrong in docs/commands.md, and two of that at the same time, each
 // with each kind: in the middle of its work something is lost, and nothing is guessed. Under the
 // race detector each kind has one of them; make test runs them all without.
 func TestScenarios(t *testing.T) {
