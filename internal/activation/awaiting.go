@@ -14,51 +14,51 @@ const awaitingPatience = 20 * time.Second
 // rivalLives is how long it counts that the host which is waited for lives.
 const rivalLives = 5 * time.Second
 
-// lookAwaiting is a look for who has a VG's turn. Where all that is missing in the VG is that
-// another host lets go of what it shares, the last look is enough for a while: whether it has,
-// its lease says, and that this host is the one that is left the lease must say too (see
-// sharersOf). A look at lvmlockd would cost a program each time, on the way to the exclusive
-// lock that a guest waits for.
+// lookAwaiting is a look for the ensure loop, which has a VG's turn. Where all that is missing in
+// the VG is that another host lets go of what it shares, the last look is enough for a while:
+// whether it has, its lease says, and that this host is the one that is left the lease must say too
+// (see sharersOf). A look at lvmlockd would cost a program each time, on the way to the exclusive
+// lock that a guest waits for. Where nothing is missing it is enough for a moment: hints come in
+// bunches, just when others are waited for.
 func (m *Manager) lookAwaiting(ctx context.Context, vg string) (local, error) {
 	m.mu.Lock()
 	q := m.queue(vg)
 	last := q.last
 	q.last = nil
 	m.mu.Unlock()
-	if last == nil || !m.goodFor(vg, last) || m.Uptime()-last.at > awaitingPatience {
+	if last == nil || !m.goodFor(vg, last) {
 		return m.look(ctx)
 	}
 	kept := *last
 	kept.kept = true
 	var err error
-	if kept.devices, err = m.LVM.Devices(); err != nil || !m.awaitsSharers(vg, kept) {
+	if kept.devices, err = m.LVM.Devices(); err != nil || m.Uptime()-last.at >= m.enough(vg, kept) {
 		return m.look(ctx)
 	}
 	return kept, nil
 }
 
-// awaitsSharers: what a VG's volumes are not as wanted is shared here and wanted exclusively,
-// and no hold is ending.
-func (m *Manager) awaitsSharers(vg string, now local) bool {
+// enough is how old a look at a VG may be that shows what this one does.
+func (m *Manager) enough(vg string, now local) time.Duration {
 	if now.claimed[vg] || now.usable(vg) != nil {
-		return false
+		return 0
 	}
-	some := false
+	age := recentPatience
 	for _, j := range m.jobs(vg, now) {
 		for _, h := range j.holds {
 			if h.Phase == model.PhaseEnding {
-				return false
+				return 0
 			}
 		}
-		if j.done() {
-			continue
+		switch {
+		case j.done():
+		case j.due() && j.want == model.ModeEX && j.have.Is(model.ModeSH):
+			age = awaitingPatience
+		default:
+			return 0
 		}
-		if !j.due() || j.want != model.ModeEX || !j.have.Is(model.ModeSH) {
-			return false
-		}
-		some = true
 	}
-	return some
+	return age
 }
 
 // keepLook keeps the look with which a VG's turn ends: nothing has been changed since.
@@ -73,7 +73,7 @@ func (m *Manager) keepLook(vg string, now local) {
 }
 
 // recentPatience is how old a look may be that only tells how things stand.
-const recentPatience = time.Second
+const recentPatience = 2 * time.Second
 
 // recentLook is a look for who decides nothing by it.
 func (m *Manager) recentLook(ctx context.Context) (local, error) {

@@ -68,7 +68,13 @@ func (m *Manager) pidDone(pid int, start uint64) <-chan struct{} {
 // journal: those of an earlier daemon, and those that passed their deadline.
 func (m *Manager) resolveLeftovers(ctx context.Context) {
 	open, err := m.Journal.OpenCommands(ctx)
-	if err != nil || len(open) == 0 {
+	if err != nil {
+		return
+	}
+	open = slices.DeleteFunc(open, func(c store.OpenCommand) bool {
+		return c.BootID == m.BootID && c.PID != 0 && m.Alive(c.PID, c.PIDStart) || m.isOwn(c.ID)
+	})
+	if len(open) == 0 {
 		return
 	}
 	now, err := m.look(ctx)
@@ -76,11 +82,7 @@ func (m *Manager) resolveLeftovers(ctx context.Context) {
 		return
 	}
 	for _, c := range open {
-		sameBoot := c.BootID == m.BootID
-		if sameBoot && c.PID != 0 && m.Alive(c.PID, c.PIDStart) || m.isOwn(c.ID) {
-			continue
-		}
-		m.resolve(ctx, c, now, sameBoot)
+		m.resolve(ctx, c, now, c.BootID == m.BootID)
 	}
 }
 

@@ -173,3 +173,9 @@ func TestCostsIn(t *testing.T) {
 	assert.Empty(t, took)
 	assert.Equal(t, []string{"cost_test.go:44: this file system cannot do it: x", "--- SKIP: TestCost (0.00s)"}, notes)
 }
+
+func TestCovered(t *testing.T) {
+	at := func(from, to int) span { return span{time.UnixMilli(int64(from)), time.UnixMilli(int64(to))} }
+	assert.Zero(t, covered(nil))
+	assert.Equal(t, 15*time.Millisecond, covered([]span{at(20, 30), at(0, 4), at(1, 3), at(2, 5), at(25, 30)}))
+}

@@ -17,8 +17,8 @@
 //
 // "life" is all calls of a guest's start and of its stop. Of a migration "overhead" is all
 // its hook calls, and the way to the exclusive locks on the destination after them, without
-// the four lvchanges that it cannot do without; "own" is also without the time in which the
-// daemons waited for the programs that they look with.
+// the four lvchanges that it cannot do without; "own" is also without the time in which
+// programs that only look ran, on one host or on both, and no lvchange.
 package main
 
 import (

@@ -22,7 +22,7 @@ type move struct {
 	byOp   map[string]time.Duration // each of them
 	settle time.Duration            // from the return of the last one to the exclusive locks
 	bare   time.Duration            // the four lvchanges that no migration can do without
-	looks  time.Duration            // in which the daemons waited for a program that only looks
+	looks  time.Duration            // in which programs that only look ran, and none that changes anything
 	ran    int                      // programs on both hosts, the four included
 }
 
@@ -180,19 +180,58 @@ func (b *bench) moveOnce(ctx context.Context, virt map[*host]*fakevirt.Host, fro
 		return m, err
 	}
 	time.Sleep(50 * time.Millisecond) // the last look is written
+	var looks, changes []span
 	for _, h := range []*host{from, to} {
 		m.ran += since(before[h], h.programs())
 		commands, err := h.api.Commands(ctx, api.CommandFilter{Limit: 200})
 		if err != nil {
 			return m, err
 		}
+		var here []span
 		for _, c := range commands {
 			if c.ID > newest[h] && c.Kind == "query" {
-				m.looks += c.Finished.Sub(c.Created)
+				here = append(here, span{c.Created, c.Finished})
 			}
 		}
+		for _, c := range commands {
+			if c.ID > newest[h] && c.Argv[0] == "lvchange" {
+				changes = append(changes, span{c.Created, c.Finished}.until(here))
+			}
+		}
+		looks = append(looks, here...)
 	}
+	m.looks = covered(slices.Concat(looks, changes)) - covered(changes)
 	return m, nil
+}
+
+// span is when something ran.
+type span struct{ from, to time.Time }
+
+// until is the span to the first of those that begin in it: a command's row ends when what came
+// of it has been looked at.
+func (s span) until(others []span) span {
+	for _, o := range others {
+		if o.from.After(s.from) && o.from.Before(s.to) {
+			s.to = o.from
+		}
+	}
+	return s
+}
+
+// covered is the time in which at least one ran.
+func covered(all []span) (sum time.Duration) {
+	slices.SortFunc(all, func(a, b span) int { return a.from.Compare(b.from) })
+	var end time.Time
+	for _, s := range all {
+		if s.from.Before(end) {
+			s.from = end
+		}
+		if s.to.After(s.from) {
+			sum += s.to.Sub(s.from)
+			end = s.to
+		}
+	}
+	return sum
 }
 
 // bareMove runs the lvchanges of a migration on other volumes: shared on the source, shared
