@@ -124,7 +124,7 @@ func TestTable(t *testing.T) {
 		})
 	}
 	f := runtest.New(t)
-	f.ExpectLine("dmsetup table vg-lv").Exit(1).Stderr("Device does not exist.\nCommand failed.\n")
+	f.ExpectLine("dmsetup table vg-lv").Exit(1).Stderr("device-mapper: table ioctl on vg-lv  failed: No such device or address\nCommand failed.\n")
 	_, err := lvm.New(f, "/sys").Table(context.Background(), "vg-lv")
 	require.Error(t, err)
 

@@ -175,5 +175,5 @@ func TestErrorTable(t *testing.T) {
 	require.True(t, readable(), "made anew")
 	_, stderr, code := l.run(l.a, "dmsetup table vg_san-lv9")
 	require.Equal(t, 1, code)
-	require.Equal(t, "Device does not exist.\nCommand failed.\n", stderr)
+	require.Equal(t, "device-mapper: table ioctl on vg_san-lv9  failed: No such device or address\nCommand failed.\n", stderr)
 }

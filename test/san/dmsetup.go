@@ -155,7 +155,7 @@ func (c *call) dmTable(st *state, hs *hostState, asked []string) int {
 	for _, name := range names {
 		d := hs.Devs[name]
 		if d == nil {
-			fmt.Fprintln(&c.err, "Device does not exist.\nCommand failed.")
+			fmt.Fprintf(&c.err, "device-mapper: table ioctl on %s  failed: No such device or address\nCommand failed.\n", name)
 			return 1
 		}
 		if len(asked) != 1 {
