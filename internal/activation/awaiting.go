@@ -16,10 +16,10 @@ const rivalLives = 5 * time.Second
 
 // lookAwaiting is a look for the ensure loop, which has a VG's turn. Where all that is missing in
 // the VG is that another host lets go of what it shares, the last look is enough for a while:
-// whether it has, its lease says, and that this host is the one that is left the lease must say too
-// (see sharersOf). A look at lvmlockd would cost a program each time, on the way to the exclusive
-// lock that a guest waits for. Where nothing is missing it is enough for a moment: hints come in
-// bunches, just when others are waited for.
+// whether it has, its lease says, which must name no host any more but this one (see sharersOf).
+// A look at lvmlockd would cost a program each time, on the way to the exclusive lock that a
+// guest waits for. Where nothing is missing it is enough for a moment: hints come in bunches,
+// just when others are waited for.
 func (m *Manager) lookAwaiting(ctx context.Context, vg string) (local, error) {
 	m.mu.Lock()
 	q := m.queue(vg)

@@ -367,7 +367,7 @@ func (m *Manager) convertible(ctx context.Context, vols []model.Volume, now *loc
 // sharersOf reads who else has volumes of a VG that are shared here, by the uuid of the
 // volume whose lock it is. Where the leases lie LVM has said before, and each says whose it is:
 // LVM is asked again only if one is not there. kept: that they are shared here is no new
-// knowledge, so a lease must name this host.
+// knowledge, so whoever a lease names must be known by id and generation.
 func (m *Manager) sharersOf(ctx context.Context, vols []model.Volume, kept bool) (map[string][]model.Holder, error) {
 	vg := vols[0].VG
 	if offsets := m.leasesAt(vg, vols); len(offsets) == len(vols) {
