@@ -18,8 +18,8 @@ const rivalLives = 5 * time.Second
 // the VG is that another host lets go of what it shares, the last look is enough for a while:
 // whether it has, its lease says, which must name no host any more but this one (see sharersOf).
 // A look at lvmlockd would cost a program each time, on the way to the exclusive lock that a
-// guest waits for. Where nothing is missing it is enough for a moment: hints come in bunches,
-// just when others are waited for.
+// guest waits for. Where nothing is missing it is looked anew: what somebody changes by hand just
+// after the last look would be found a whole interval later.
 func (m *Manager) lookAwaiting(ctx context.Context, vg string) (local, error) {
 	m.mu.Lock()
 	q := m.queue(vg)
@@ -38,12 +38,12 @@ func (m *Manager) lookAwaiting(ctx context.Context, vg string) (local, error) {
 	return kept, nil
 }
 
-// enough is how old a look at a VG may be that shows what this one does.
+// enough is how old a look at a VG may be that shows what this one does; 0: it is no good.
 func (m *Manager) enough(vg string, now local) time.Duration {
 	if now.claimed[vg] || now.usable(vg) != nil {
 		return 0
 	}
-	age := recentPatience
+	age := time.Duration(0)
 	for _, j := range m.jobs(vg, now) {
 		for _, h := range j.holds {
 			if h.Phase == model.PhaseEnding {
