@@ -168,7 +168,7 @@ func (m *Manager) applyClaim(ctx context.Context, all []taken, change store.Hold
 		if err := m.leased(ctx, all); err != nil {
 			return err
 		}
-		return m.Journal.ChangeHolds(ctx, change)
+		return m.writeHolds(ctx, change)
 	}
 	for _, mode := range []model.LockMode{model.ModeEX, model.ModeSH} {
 		vols := wanting[mode]

@@ -90,7 +90,7 @@ func (m *Manager) publish(ctx context.Context, t taker, vg string, needs []model
 	if err != nil {
 		return nil, err
 	}
-	if err := m.Journal.ChangeHolds(ctx, change); err != nil {
+	if err := m.writeHolds(ctx, change); err != nil {
 		m.undo(ctx, vg, all)
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (m *Manager) takeClaimed(ctx context.Context, vg string, all []taken) error
 	if err != nil {
 		return err
 	}
-	if err := m.Journal.ChangeHolds(ctx, change); err != nil {
+	if err := m.writeHolds(ctx, change); err != nil {
 		return err
 	}
 	for _, mode := range []model.LockMode{model.ModeEX, model.ModeSH} {
@@ -204,7 +204,7 @@ func (m *Manager) ensureClaims(ctx context.Context, jobs []job, now *local) *loc
 	if len(weak) > 0 {
 		change, err := m.grant(weak)
 		if err == nil {
-			err = m.Journal.ChangeHolds(ctx, change)
+			err = m.writeHolds(ctx, change)
 		}
 		if err != nil {
 			m.Log.Error("cannot weaken a claim", "err", err)
@@ -299,7 +299,7 @@ func (m *Manager) shareClaims(ctx context.Context, lent []model.Hold) error {
 		return err
 	}
 	if len(change.Put) > 0 {
-		if err := m.Journal.ChangeHolds(ctx, change); err != nil {
+		if err := m.writeHolds(ctx, change); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -114,9 +115,12 @@ func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets [
 		e.vg = targets[0].VG
 	}
 	var err error
-	e.id, err = m.Journal.Begin(ctx, store.Intent{
-		Kind: kind, Argv: cmd.Argv(), Targets: targets, HookCall: c.hookCall, Cause: c.text, BootID: m.BootID,
-	}, change)
+	err = m.writing(change, func(change store.HoldChange) error {
+		e.id, err = m.Journal.Begin(ctx, store.Intent{
+			Kind: kind, Argv: cmd.Argv(), Targets: targets, HookCall: c.hookCall, Cause: c.text, BootID: m.BootID,
+		}, change)
+		return err
+	})
 	if err != nil {
 		if need == journalled {
 			return nil, err
@@ -207,10 +211,37 @@ func (m *Manager) persist(ctx context.Context, change store.HoldChange) {
 	if change.Empty() {
 		return
 	}
-	if err := m.Journal.ChangeHolds(ctx, change); err != nil {
+	if err := m.writeHolds(ctx, change); err != nil {
 		m.setDirty()
 		m.Log.Error("cannot write the holds", "err", err)
 	}
+}
+
+// writeHolds is persist where the caller must know whether it is written.
+func (m *Manager) writeHolds(ctx context.Context, change store.HoldChange) error {
+	return m.writing(change, func(change store.HoldChange) error { return m.Journal.ChangeHolds(ctx, change) })
+}
+
+// writing writes a change that memory has already, one at a time and as memory is by then: of two
+// that are made of one hold, the older one would undo the newer one in the journal where it is
+// written last.
+func (m *Manager) writing(change store.HoldChange, write func(store.HoldChange) error) error {
+	if len(change.Put)+len(change.Delete) == 0 {
+		return write(change)
+	}
+	<-m.pen
+	defer func() { m.pen <- struct{}{} }()
+	now := store.HoldChange{Steps: change.Steps}
+	m.mu.Lock()
+	for _, h := range slices.Concat(change.Put, change.Delete) {
+		if newest, ok := m.holds[holdKey{h.Owner, h.Volume}]; ok {
+			now.Put = append(now.Put, newest)
+		} else {
+			now.Delete = append(now.Delete, h)
+		}
+	}
+	m.mu.Unlock()
+	return write(now)
 }
 
 func (m *Manager) setDirty() {
@@ -222,6 +253,8 @@ func (m *Manager) setDirty() {
 // flush writes all holds where an earlier write failed, or into a database begun anew. It
 // keeps the lock meanwhile, so that no newer hold is overwritten; it is rare.
 func (m *Manager) flush(ctx context.Context) {
+	<-m.pen
+	defer func() { m.pen <- struct{}{} }()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.loaded || !m.dirty && m.journal == m.Journal.Generation() {

@@ -71,7 +71,10 @@ func (m *Manager) finishCall(ctx context.Context, id int64, v store.HookVerdict,
 		return
 	}
 	holds.Steps = append(holds.Steps, c.takeSteps()...)
-	if err := m.Journal.FinishHookCall(context.WithoutCancel(ctx), id, v, c.take(), holds); err != nil {
+	err := m.writing(holds, func(holds store.HoldChange) error {
+		return m.Journal.FinishHookCall(context.WithoutCancel(ctx), id, v, c.take(), holds)
+	})
+	if err != nil {
 		m.setDirty()
 		m.Log.Error("cannot journal the end of a hook call", "hook_call", id, "err", err)
 	}

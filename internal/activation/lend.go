@@ -216,17 +216,15 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 	}
 	m.mu.Unlock()
 	change.Steps = causeOf(ctx).takeSteps()
-	var err error
+	// At once: written with the intent of the command, when the volume group's turn has come, it
+	// would undo in the journal what others have written of these holds by then.
+	err := m.writeHolds(ctx, change)
 	for _, vg := range sortedKeys(byVG) {
 		if err == nil {
-			err = m.share(ctx, vg, byVG[vg], &change, seen)
+			err = m.share(ctx, vg, byVG[vg], seen)
 		}
 	}
-	if err == nil && !change.Empty() { // nothing had to be run
-		err = m.Journal.ChangeHolds(ctx, change)
-	}
 	if err != nil {
-		m.persist(ctx, store.HoldChange{Steps: change.Steps})
 		m.reclaim(ctx, uuid)
 		m.Kick()
 	}
@@ -234,19 +232,14 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 }
 
 // share converts lent volumes that are held exclusively here, verified. Its guest may have
-// ended while the turn was waited for: what is off by then stays off. change is what the
-// journal must have before anything is done; it takes it with the first command.
-func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, change *store.HoldChange, seen *local) error {
+// ended while the turn was waited for: what is off by then stays off.
+func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, seen *local) error {
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	if m.claimed(vg) {
-		if err := m.Journal.ChangeHolds(ctx, *change); err != nil {
-			return err
-		}
-		*change = store.HoldChange{}
 		return m.shareClaims(ctx, lent)
 	}
 	now, err := m.lookFor(ctx, vg, seen)
@@ -271,11 +264,10 @@ func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, chang
 		return nil
 	}
 	sort.Slice(convert, func(i, j int) bool { return convert[i].LV < convert[j].LV })
-	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, *change, journalled)
+	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, store.HoldChange{}, journalled)
 	if err != nil {
 		return err
 	}
-	*change = store.HoldChange{}
 	return m.verify(ctx, e, model.ModeSH, convert)
 }
 

@@ -145,6 +145,7 @@ type Manager struct {
 
 	mu       sync.Mutex
 	holds    map[holdKey]model.Hold
+	pen      chan struct{}            // one token: who writes holds into the journal, see writing
 	dirty    bool                     // memory has what the database could not take
 	inflight map[string]int           // starts of a guest being decided, by uuid
 	released map[string]int64         // newest `release` of a guest, uptime in ms, by uuid
@@ -214,6 +215,7 @@ func New(d Deps) *Manager {
 		listed:    map[string]*inventory{},
 		goneAt:    map[string]time.Time{},
 		vgs:       map[string]*vgQueue{},
+		pen:       make(chan struct{}, 1),
 		report:    newReport(),
 		tallies:   newTallies(),
 		handmade:  newHandmade(),
@@ -223,6 +225,7 @@ func New(d Deps) *Manager {
 		fenced:    map[string]model.Fenced{},
 		heard:     map[string]int{},
 	}
+	m.pen <- struct{}{}
 	m.Leases = claimLeases{d.Leases, m}
 	return m
 }

@@ -15,6 +15,10 @@ import (
 	"virtlvm/test/e2e/cluster"
 )
 
+// patience is how long a scenario waits for what comes by itself, in seconds where nothing else
+// runs beside the emulated hosts.
+const patience = 90 * time.Second
+
 // env is what one scenario works with. Its methods fail the test by themselves.
 type env struct {
 	*testing.T
@@ -73,7 +77,7 @@ func (e *env) refused(h *cluster.Host, guest string, words ...string) cluster.Re
 // as the other host reads it, and with the device there.
 func (e *env) holds(h *cluster.Host, v cluster.Volume, mode string) {
 	e.Helper()
-	require.NoError(e, cluster.Eventually(e.ctx, 30*time.Second, func() error { return e.check(h, v, mode) }))
+	require.NoError(e, cluster.Eventually(e.ctx, patience, func() error { return e.check(h, v, mode) }))
 }
 
 func (e *env) check(h *cluster.Host, v cluster.Volume, mode string) error {
@@ -110,7 +114,7 @@ func (e *env) check(h *cluster.Host, v cluster.Volume, mode string) error {
 func (e *env) released(volumes ...cluster.Volume) {
 	e.Helper()
 	for _, v := range volumes {
-		require.NoError(e, cluster.Eventually(e.ctx, 30*time.Second, func() error {
+		require.NoError(e, cluster.Eventually(e.ctx, patience, func() error {
 			for _, h := range e.hosts {
 				if !h.Running() {
 					continue
@@ -128,7 +132,7 @@ func (e *env) released(volumes ...cluster.Volume) {
 func (e *env) counts(h *cluster.Host, v cluster.Volume) {
 	e.Helper()
 	var first uint32
-	require.NoError(e, cluster.Eventually(e.ctx, 30*time.Second, func() error {
+	require.NoError(e, cluster.Eventually(e.ctx, patience, func() error {
 		n, err := h.Counter(e.ctx, v)
 		switch {
 		case err != nil:

@@ -18,12 +18,15 @@ func exclusiveStart(e *env) {
 	v := e.one
 	e.define(disk("vm1", v), e.a, e.b)
 
+	begun := time.Now()
 	e.start(e.a, "vm1")
+	took := time.Since(begun)
 	e.holds(e.a, v, cluster.ModeEX)
 	e.counts(e.a, v)
 
 	r := e.refused(e.b, "vm1", "kvm-a", "vg_san/vm1")
-	assert.Less(e, r.Duration, 15*time.Second)
+	// Nothing is waited for where the holder lives; how fast that is depends on the machine.
+	assert.Less(e, r.Duration, 3*took)
 	e.holds(e.b, v, cluster.ModeOff)
 	e.holds(e.a, v, cluster.ModeEX)
 	e.counts(e.a, v)

@@ -1,0 +1,41 @@
+package activation
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"virtlvm/internal/model"
+	"virtlvm/internal/store"
+)
+
+// A change that somebody has made of the same holds since is not undone by one that is older
+// and written later.
+func TestHoldsAreWrittenAsTheyAre(t *testing.T) {
+	hold := func(lv string, claim model.LockMode) model.Hold {
+		return model.Hold{Owner: "guest", Volume: model.VolumeID{LV: lv}, Claim: claim}
+	}
+	m := &Manager{holds: map[holdKey]model.Hold{}, pen: make(chan struct{}, 1)}
+	m.pen <- struct{}{}
+	for _, h := range []model.Hold{hold("weakened", model.ModeSH), hold("taken again", model.ModeEX)} {
+		m.holds[holdKey{h.Owner, h.Volume}] = h
+	}
+	old := store.HoldChange{
+		Put:    []model.Hold{hold("weakened", model.ModeEX), hold("ended", model.ModeEX)},
+		Delete: []model.Hold{hold("taken again", model.ModeSH)},
+		Steps:  []model.HandoffStep{{}},
+	}
+	var wrote store.HoldChange
+	require.NoError(t, m.writing(old, func(c store.HoldChange) error {
+		assert.Empty(t, m.pen, "others wait")
+		wrote = c
+		return nil
+	}))
+	assert.Equal(t, store.HoldChange{
+		Put:    []model.Hold{hold("weakened", model.ModeSH), hold("taken again", model.ModeEX)},
+		Delete: []model.Hold{hold("ended", model.ModeEX)},
+		Steps:  old.Steps,
+	}, wrote)
+	assert.Len(t, m.pen, 1)
+}
