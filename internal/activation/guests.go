@@ -39,7 +39,11 @@ func (m *Manager) notice(ctx context.Context, call api.HookCall) {
 			ctx, done := context.WithTimeout(context.WithoutCancel(ctx), 2*startGrace)
 			defer done()
 			m.judge(ctx, uuid)
-			m.ensureGuest(ctx, uuid)
+			// Not before commands of the last daemon have ended: one that still runs may activate
+			// what is off now.
+			if m.awaitReady(ctx) == nil {
+				m.ensureGuest(ctx, uuid)
+			}
 			if m.hasStory(uuid) {
 				m.Kick()
 			}

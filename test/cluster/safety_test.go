@@ -418,8 +418,19 @@ func TestSafetyEndingButOpen(t *testing.T) {
 }
 
 // kill -9 between the start of an lvchange and the write of its pid: the next daemon must
-// not look before that command has ended.
+// not look before that command has ended, whatever it hears of the guest meanwhile.
 func TestSafetyLeftoverWithoutPid(t *testing.T) {
+	t.Run("nobody tells", func(t *testing.T) { leftoverWithoutPid(t, func(*Host) {}) })
+	t.Run("its guest is released", func(t *testing.T) {
+		leftoverWithoutPid(t, func(a *Host) {
+			_, told := a.tell(ctx, api.HookCall{Guest: "vm1", UUID: UUID(1), Op: "release", Stamp: a.stamp()})
+			assert.True(t, told)
+		})
+	})
+}
+
+func leftoverWithoutPid(t *testing.T, meanwhile func(a *Host)) {
+	t.Helper()
 	c := New(t, "kvm-a")
 	a := c.Hosts["kvm-a"]
 	lvs(t, c, "disk")
@@ -450,8 +461,9 @@ func TestSafetyLeftoverWithoutPid(t *testing.T) {
 			return []string{"lvchange", "-aey", "vg_san/disk"}
 		}
 	}
-	time.AfterFunc(300*time.Millisecond, func() { _ = c.SAN.ClearFaults(hang) })
-	a.StartDaemon()
+	<-a.Launch().serving
+	time.AfterFunc(500*time.Millisecond, func() { _ = c.SAN.ClearFaults(hang) })
+	meanwhile(a)
 	<-done
 	a.Engine().Kick()
 	require.Eventually(t, func() bool { return a.Mode("disk") == "un" }, patience, 10*time.Millisecond, "active, locked, and nobody's")
