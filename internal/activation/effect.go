@@ -116,7 +116,7 @@ func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets [
 	}
 	var err error
 	err = m.writing(change, func(change store.HoldChange) error {
-		e.id, err = m.Journal.Begin(ctx, store.Intent{
+		e.id, err = m.beginOwn(ctx, store.Intent{
 			Kind: kind, Argv: cmd.Argv(), Targets: targets, HookCall: c.hookCall, Cause: c.text, BootID: m.BootID,
 		}, change)
 		return err
@@ -130,7 +130,6 @@ func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets [
 	}
 	cmd.Timeout = m.Settings().CommandTimeout
 	if id := e.id; id != 0 {
-		m.setOwn(id, true)
 		cmd.OnStart = func(pid int, start uint64) {
 			if err := m.Journal.Running(ctx, id, pid, start); err != nil {
 				m.Log.Warn("cannot journal the pid of a command", "command_id", id, "err", err)
@@ -149,7 +148,7 @@ func (m *Manager) begin(ctx context.Context, kind string, cmd run.Cmd, targets [
 		go func() { // then its row is resolved by looking
 			<-te.Done
 			m.handmade.end(targets)
-			m.setOwn(e.id, false)
+			m.disown(e.id)
 			m.Kick()
 		}()
 	}
@@ -187,7 +186,7 @@ func (m *Manager) conclude(ctx context.Context, e *effect, done bool, outcome st
 		return
 	}
 	if !e.timedOut() {
-		defer m.setOwn(e.id, false)
+		defer m.disown(e.id)
 	}
 	if err := m.Journal.Finish(ctx, e.id, r, store.HoldChange{}); err != nil {
 		m.setDirty()
@@ -195,14 +194,26 @@ func (m *Manager) conclude(ctx context.Context, e *effect, done bool, outcome st
 	}
 }
 
-func (m *Manager) setOwn(id int64, own bool) {
+// beginOwn writes the row of a command of this daemon, which nobody must take for a left-over
+// from then on until disown.
+func (m *Manager) beginOwn(ctx context.Context, in store.Intent, change store.HoldChange) (id int64, err error) {
+	m.mu.Lock()
+	m.beginning++
+	m.mu.Unlock()
+	id, err = m.Journal.Begin(ctx, in, change)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if own {
+	m.beginning--
+	if err == nil {
 		m.own[id] = true
-	} else {
-		delete(m.own, id)
 	}
+	return id, err
+}
+
+func (m *Manager) disown(id int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.own, id)
 }
 
 // persist writes holds that need no command. Memory is what counts while the daemon

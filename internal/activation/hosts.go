@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"virtlvm/internal/api"
 	"virtlvm/internal/lease"
 	"virtlvm/internal/model"
 )
@@ -43,13 +44,17 @@ func (m *Manager) Off(ctx context.Context, host string) bool {
 	return len(hosts[host]) > 0 || m.isFenced(ctx, host)
 }
 
-// lockspaces are the hosts of the lockspaces of our VGs, by VG and host id.
+// lockspaces are the hosts of the lockspaces of our VGs, by VG and host id. With an error those
+// that are known.
 func (m *Manager) lockspaces(ctx context.Context) (map[string]map[int]lease.Host, error) {
 	m.mu.Lock()
 	known := m.known
 	m.mu.Unlock()
 	byVG := map[string]map[int]lease.Host{}
 	var failed error
+	if known == nil { // that is not nobody
+		failed = api.NewError(api.KindUnknown, "this host has not listed its volume groups yet; see 'virtlvm status'")
+	}
 	for _, vg := range known {
 		if ours, err := m.managed(vg.Name, vg.LockType); !ours || err != nil || m.claimed(vg.Name) {
 			continue

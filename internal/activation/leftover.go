@@ -3,6 +3,7 @@ package activation
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,10 @@ func (m *Manager) awaitLeftovers(ctx context.Context) {
 				continue
 			}
 			c.PID, c.PIDStart = found[0].PID, found[0].Start
+			// Else it would be taken for ended, by the next daemon as well.
+			if err := m.Journal.Running(ctx, c.ID, c.PID, c.PIDStart); err != nil {
+				m.Log.Warn("cannot journal the pid of a command of the last daemon", "command_id", c.ID, "err", err)
+			}
 		}
 		for m.Alive(c.PID, c.PIDStart) && m.Now().Before(deadline) {
 			select {
@@ -67,13 +72,16 @@ func (m *Manager) pidDone(pid int, start uint64) <-chan struct{} {
 // resolveLeftovers finds out by looking what became of commands whose end is not in the
 // journal: those of an earlier daemon, and those that passed their deadline.
 func (m *Manager) resolveLeftovers(ctx context.Context) {
+	left, err := m.leftovers(ctx)
+	if err != nil || len(left) == 0 {
+		return
+	}
 	open, err := m.Journal.OpenCommands(ctx)
 	if err != nil {
 		return
 	}
-	open = slices.DeleteFunc(open, func(c store.OpenCommand) bool {
-		return c.BootID == m.BootID && c.PID != 0 && m.Alive(c.PID, c.PIDStart) || m.isOwn(c.ID)
-	})
+	// One of this daemon that was begun when they were read the first time has ended since.
+	open = slices.DeleteFunc(open, func(c store.OpenCommand) bool { return !left[c.ID] })
 	if len(open) == 0 {
 		return
 	}
@@ -86,11 +94,26 @@ func (m *Manager) resolveLeftovers(ctx context.Context) {
 	}
 }
 
-// isOwn: this daemon runs the command, or waits for it.
-func (m *Manager) isOwn(id int64) bool {
+// leftovers are the commands in the journal, by id, that nobody runs or waits for; none is told
+// while one of this daemon begins.
+func (m *Manager) leftovers(ctx context.Context) (map[int64]bool, error) {
+	open, err := m.Journal.OpenCommands(ctx)
+	if err != nil {
+		return nil, err
+	}
+	left := map[int64]bool{}
+	for _, c := range open {
+		if c.BootID != m.BootID || c.PID == 0 || !m.Alive(c.PID, c.PIDStart) {
+			left[c.ID] = true
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.own[id]
+	if m.beginning > 0 {
+		return nil, nil //nolint:nilnil // the next look tells
+	}
+	maps.DeleteFunc(left, func(id int64, _ bool) bool { return m.own[id] })
+	return left, nil
 }
 
 func (m *Manager) resolve(ctx context.Context, c store.OpenCommand, now local, sameBoot bool) {

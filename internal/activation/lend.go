@@ -120,6 +120,9 @@ func (m *Manager) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// AwaitReady waits for the first look at this host.
+func (m *Manager) AwaitReady(ctx context.Context) error { return m.awaitReady(ctx) }
+
 func (m *Manager) awaitReady(ctx context.Context) error {
 	select {
 	case <-m.ready:
@@ -425,12 +428,11 @@ func peerRequest[A any](ctx context.Context, m *Manager, peer, what string, do f
 		return none, err
 	}
 	c := &cause{text: "peer " + peer, record: true}
-	id, err := m.Journal.Begin(ctx, store.Intent{Kind: "peer request", Argv: strings.Fields(what), Cause: c.text, BootID: m.BootID}, store.HoldChange{})
+	id, err := m.beginOwn(ctx, store.Intent{Kind: "peer request", Argv: strings.Fields(what), Cause: c.text, BootID: m.BootID}, store.HoldChange{})
 	if err != nil {
 		return none, err
 	}
-	m.setOwn(id, true)
-	defer m.setOwn(id, false)
+	defer m.disown(id)
 	c.text = fmt.Sprintf("peer %s, command %d", peer, id)
 	answer, err := do(withCause(ctx, c))
 	r := store.Result{State: model.StateCompleted, Outcome: fmt.Sprintf("%+v", answer)}

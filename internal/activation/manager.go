@@ -143,22 +143,23 @@ type Manager struct {
 	kick    chan struct{} // something happened: look again
 	awaited chan struct{} // and another host waits for it
 
-	mu       sync.Mutex
-	holds    map[holdKey]model.Hold
-	pen      chan struct{}            // one token: who writes holds into the journal, see writing
-	dirty    bool                     // memory has what the database could not take
-	inflight map[string]int           // starts of a guest being decided, by uuid
-	released map[string]int64         // newest `release` of a guest, uptime in ms, by uuid
-	stopping map[string]time.Time     // `stopped` came and `release` not yet, by uuid
-	goneAt   map[string]time.Time     // when a guest with a status file was first seen without QEMU
-	adopted  map[string]string        // by uuid: the disks last adopted
-	parsed   map[string]document      // by uuid: what the status file said last
-	own      map[int64]bool           // commands of this daemon that have not ended
-	calls    map[string]uint64        // hook calls so far, by guest uuid: see sight
-	deciding map[string]chan struct{} // one start of a guest at a time, by uuid
-	passed   map[string][]string      // volumes of a starting guest that are none of ours, by uuid
-	loaded   bool                     // the database's holds have been read
-	journal  int                      // generation of the database that has our holds
+	mu        sync.Mutex
+	holds     map[holdKey]model.Hold
+	pen       chan struct{}            // one token: who writes holds into the journal, see writing
+	dirty     bool                     // memory has what the database could not take
+	inflight  map[string]int           // starts of a guest being decided, by uuid
+	released  map[string]int64         // newest `release` of a guest, uptime in ms, by uuid
+	stopping  map[string]time.Time     // `stopped` came and `release` not yet, by uuid
+	goneAt    map[string]time.Time     // when a guest with a status file was first seen without QEMU
+	adopted   map[string]string        // by uuid: the disks last adopted
+	parsed    map[string]document      // by uuid: what the status file said last
+	own       map[int64]bool           // commands of this daemon that have not ended
+	beginning int                      // and how many of them may have a row that own does not know yet
+	calls     map[string]uint64        // hook calls so far, by guest uuid: see sight
+	deciding  map[string]chan struct{} // one start of a guest at a time, by uuid
+	passed    map[string][]string      // volumes of a starting guest that are none of ours, by uuid
+	loaded    bool                     // the database's holds have been read
+	journal   int                      // generation of the database that has our holds
 	// confirmed is when the source of an incoming guest last said that its migration goes
 	// on, uptime in ms, by uuid.
 	confirmed map[string]int64
@@ -173,7 +174,7 @@ type Manager struct {
 	report    report
 	tallies   tallies
 	nextLook  time.Time               // when everything is looked at next; zero: now
-	known     []lvm.VG                // from the last full look
+	known     []lvm.VG                // from the last full look; nil: there was none
 	lockTypes map[string]string       // of VGs, as LVM last said
 	boots     map[string]string       // boot id of other members as they were last reached, by host
 	claiming  map[holdKey]bool        // see claimAlone

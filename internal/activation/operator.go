@@ -127,12 +127,11 @@ func (m *Manager) operate(ctx context.Context, name, by string, argv []string, d
 // the row's id also where the request has failed.
 func (m *Manager) record(ctx context.Context, c *cause, kind string, argv []string, vols []model.Volume, do func(context.Context) (string, error)) (api.Command, error) {
 	by := c.text
-	id, err := m.Journal.Begin(ctx, store.Intent{Kind: kind, Argv: argv, Targets: vols, Cause: by, BootID: m.BootID}, store.HoldChange{})
+	id, err := m.beginOwn(ctx, store.Intent{Kind: kind, Argv: argv, Targets: vols, Cause: by, BootID: m.BootID}, store.HoldChange{})
 	if err != nil && argv[1] != "deactivate" { // giving up never needs the journal
 		return api.Command{}, err
 	}
-	m.setOwn(id, true)
-	defer m.setOwn(id, false)
+	defer m.disown(id)
 	c.text = fmt.Sprintf("%s, command %d", by, id)
 	outcome, derr := do(withCause(ctx, c))
 	r := store.Result{State: model.StateCompleted, ExitCode: 0, Outcome: outcome}

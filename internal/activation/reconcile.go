@@ -7,6 +7,7 @@ import (
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/guests"
+	"virtlvm/internal/lvm"
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
 )
@@ -184,6 +185,9 @@ func (m *Manager) lookAtVGs(ctx context.Context) {
 	vgs, err := m.groups(ctx)
 	if err != nil {
 		return
+	}
+	if vgs == nil {
+		vgs = []lvm.VG{} // known: there are none
 	}
 	m.mu.Lock()
 	m.known = vgs

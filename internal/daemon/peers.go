@@ -124,6 +124,9 @@ func (d *Daemon) peerAllowed(ctx context.Context, name string) error {
 		return nil
 	}
 	live, err := d.liveHosts(ctx)
+	if err != nil && d.engine.AwaitReady(ctx) == nil { // this daemon has just been started
+		live, err = d.liveHosts(ctx)
+	}
 	if err != nil {
 		return api.NewError(api.KindLocking, fmt.Sprintf("cannot tell whether %s is a host of the cluster: %v", name, err))
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
 	"virtlvm/internal/config"
 )
@@ -41,6 +43,22 @@ func TestWhoIsAPeer(t *testing.T) {
 	}
 	require.ErrorContains(t, d.peerAllowed(t.Context(), "kvm-a"), "kvm-a is this host's own name")
 	assert.EqualError(t, d.peerAllowed(t.Context(), "kvm-x"), "kvm-x is no live host of a lockspace of kvm-a (kvm-a, kvm-b)")
+}
+
+// A daemon that has not looked yet knows no host: it waits, and neither refuses one nor goes on
+// doing so when it has looked.
+func TestWhoIsAPeerIsNotKnownYet(t *testing.T) {
+	d := host(t, true, nil)
+	d.live.at = time.Time{}
+	d.engine = activation.New(activation.Deps{Now: time.Now})
+	ctx, done := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer done()
+	err := d.peerAllowed(ctx, "kvm-b")
+	require.ErrorContains(t, err, "cannot tell whether kvm-b is a host of the cluster")
+	assert.Equal(t, api.KindLocking, api.KindOf(err))
+	require.Error(t, ctx.Err(), "it has waited")
+	d.live.names, d.live.at = []string{"kvm-a", "kvm-b"}, time.Now()
+	require.NoError(t, d.peerAllowed(t.Context(), "kvm-b"))
 }
 
 func TestOtherHosts(t *testing.T) {

@@ -421,15 +421,18 @@ func TestSafetyEndingButOpen(t *testing.T) {
 // kill -9 between the start of an lvchange and the write of its pid: the next daemon must
 // not look before that command has ended, whatever it hears of the guest meanwhile.
 func TestSafetyLeftoverWithoutPid(t *testing.T) {
-	t.Run("nobody tells", func(t *testing.T) { leftoverWithoutPid(t, func(*Host) {}) })
+	later := func(end func()) { time.AfterFunc(500*time.Millisecond, end) }
+	t.Run("nobody tells", func(t *testing.T) { leftoverWithoutPid(t, func(_ *Host, end func()) { later(end) }) })
 	t.Run("its guest is released", func(t *testing.T) {
-		leftoverWithoutPid(t, func(a *Host) {
+		leftoverWithoutPid(t, func(a *Host, end func()) {
+			later(end)
 			_, told := a.tell(ctx, api.HookCall{Guest: "vm1", UUID: UUID(1), Op: "release", Stamp: a.stamp()})
 			assert.True(t, told)
 		})
 	})
 	t.Run("the daemon is restarted", func(t *testing.T) {
-		leftoverWithoutPid(t, func(a *Host) {
+		leftoverWithoutPid(t, func(a *Host, end func()) {
+			later(end)
 			d := a.Daemon()
 			d.stop()
 			<-d.done
@@ -437,9 +440,27 @@ func TestSafetyLeftoverWithoutPid(t *testing.T) {
 			a.Launch()
 		})
 	})
+	t.Run("it hangs", func(t *testing.T) {
+		leftoverWithoutPid(t, func(a *Host, end func()) {
+			for range 2 { // daemons
+				require.Eventually(t, func() bool {
+					a.c.Advance(time.Minute)
+					return a.Engine().Status(ctx).Ready
+				}, patience, 10*time.Millisecond)
+				all, err := a.Store().Commands(ctx, api.CommandFilter{Limit: 1})
+				require.NoError(t, err)
+				assert.Equal(t, "PROCESSING", all[0].State)
+				_, err = a.Engine().Lookup(ctx, "vg_san/disk")
+				require.ErrorContains(t, err, "vg_san is stuck")
+				a.StopDaemon()
+				a.Launch()
+			}
+			end()
+		})
+	})
 }
 
-func leftoverWithoutPid(t *testing.T, meanwhile func(a *Host)) {
+func leftoverWithoutPid(t *testing.T, meanwhile func(a *Host, end func())) {
 	t.Helper()
 	c := New(t, "kvm-a")
 	a := c.Hosts["kvm-a"]
@@ -472,8 +493,7 @@ func leftoverWithoutPid(t *testing.T, meanwhile func(a *Host)) {
 		}
 	}
 	<-a.Launch().serving
-	time.AfterFunc(500*time.Millisecond, func() { _ = c.SAN.ClearFaults(hang) })
-	meanwhile(a)
+	meanwhile(a, func() { _ = c.SAN.ClearFaults(hang) })
 	<-done
 	a.Engine().Kick()
 	require.Eventually(t, func() bool { return a.Mode("disk") == "un" }, patience, 10*time.Millisecond, "active, locked, and nobody's")
@@ -533,4 +553,41 @@ func TestSafetyRemoveAsksTheHostsOfTheVolume(t *testing.T) {
 	require.EqualError(t, err, "vg_san/disk is a disk of guest vm1, which is defined on kvm-b")
 	_, err = a.Engine().Lookup(ctx, "vg_san/disk")
 	assert.NoError(t, err)
+}
+
+// opens counts how often it was asked which commands have not ended.
+type opens struct {
+	activation.Journal
+	asked *atomic.Int64
+}
+
+func (o opens) OpenCommands(ctx context.Context) ([]store.OpenCommand, error) {
+	o.asked.Add(1)
+	return o.Journal.OpenCommands(ctx)
+}
+
+// A look in the moment between the intent of a command and its start would take it for one that
+// an earlier daemon has left, and write that it has ended: after kill -9 nobody would wait for it.
+func TestSafetyCommandThatBeginsIsNoLeftover(t *testing.T) {
+	var asked atomic.Int64
+	c := NewWith(t, Options{Hosts: []string{"kvm-a"}, Break: func(_ *Daemon, deps *activation.Deps) { deps.Journal = opens{deps.Journal, &asked} }})
+	a := c.Hosts["kvm-a"]
+	a.StartDaemon()
+	seen := ""
+	c.At = func(_ context.Context, d *Daemon, p Point) {
+		if p.Kind != "journal" || !strings.HasPrefix(p.What, "begin lvcreate") || !p.After {
+			return
+		}
+		for range 2 { // the second time the first look has ended
+			before := asked.Load()
+			d.engine.Kick()
+			require.Eventually(t, func() bool { return asked.Load() > before }, patience, time.Millisecond)
+		}
+		all, err := a.Store().Commands(ctx, api.CommandFilter{Limit: 1})
+		require.NoError(t, err)
+		seen = all[0].State
+	}
+	_, err := a.Engine().Create(ctx, activation.Work{Key: "kvm-a-1"}, "vg_san/new", 4<<20)
+	require.NoError(t, err)
+	assert.Equal(t, "STARTED", seen)
 }
