@@ -31,14 +31,11 @@ func (m *Manager) namedBut(ctx context.Context, v model.Volume, may func(api.Wri
 	if err != nil || m.Peers == nil {
 		return err
 	}
-	hosts, err := m.LiveHosts(ctx)
+	hosts, err := m.hostsWith(ctx, v.VG)
 	if err != nil {
 		return api.NewError(api.KindUnknown, fmt.Sprintf("cannot tell which hosts may have a guest that names %s: %v", v.Name(), err))
 	}
 	for _, host := range hosts {
-		if host == m.Host {
-			continue
-		}
 		var answer api.WritersAnswer
 		if err := m.Peers.Call(ctx, host, api.RoutePeerNamed, q, &answer); err != nil {
 			return api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether a guest that is defined there names %s: %v", host, v.Name(), err))
@@ -48,6 +45,32 @@ func (m *Manager) namedBut(ctx context.Context, v model.Volume, may func(api.Wri
 		}
 	}
 	return nil
+}
+
+// hostsWith are the other live hosts, all of those that have a VG among them: where one of these
+// is not known it is an error.
+func (m *Manager) hostsWith(ctx context.Context, vg string) ([]string, error) {
+	byVG, _ := m.lockspaces(ctx)
+	if byVG[vg] == nil { // new since the last full look, or it could not be read
+		there, err := m.Leases.Hosts(ctx, vg)
+		if err != nil {
+			return nil, err
+		}
+		byVG[vg] = there
+	}
+	names := map[string]bool{}
+	for in, hosts := range byVG {
+		for _, h := range hosts {
+			switch {
+			case h.Self, h.State == model.HostDead, h.Name == m.Host:
+			case h.Name != "":
+				names[h.Name] = true
+			case in == vg:
+				return nil, fmt.Errorf("the name of the one with host_id %d is not known", h.ID)
+			}
+		}
+	}
+	return sortedKeys(names), nil
 }
 
 func namedBy(v model.Volume, a api.WritersAnswer, host string) error {

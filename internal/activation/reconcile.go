@@ -55,8 +55,14 @@ func (m *Manager) Load(ctx context.Context) {
 func (m *Manager) Run(ctx context.Context, interval time.Duration) {
 	defer m.asked.Wait()
 	m.awaitLeftovers(ctx)
+	if ctx.Err() != nil {
+		return // they may run still: what is seen now means nothing
+	}
 	m.pass(ctx, true)
 	m.resolveLeftovers(ctx)
+	if ctx.Err() != nil {
+		return // not everything was looked at
+	}
 	close(m.ready)
 	m.Log.Info("first look done")
 	tries, lastFull := 0, m.Now()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"virtlvm/internal/activation"
 	"virtlvm/internal/api"
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
@@ -427,6 +428,15 @@ func TestSafetyLeftoverWithoutPid(t *testing.T) {
 			assert.True(t, told)
 		})
 	})
+	t.Run("the daemon is restarted", func(t *testing.T) {
+		leftoverWithoutPid(t, func(a *Host) {
+			d := a.Daemon()
+			d.stop()
+			<-d.done
+			a.StopDaemon()
+			a.Launch()
+		})
+	})
 }
 
 func leftoverWithoutPid(t *testing.T, meanwhile func(a *Host)) {
@@ -504,4 +514,23 @@ func TestSafetyNoConvertBesideASharer(t *testing.T) {
 		assert.NotContains(t, cmd.Argv, "-aey")
 	}
 	assert.Equal(t, "sh", a.Mode("disk"), "as it was found")
+}
+
+// A host whose first look has failed knows no other host yet: it must not take that for nobody
+// who could say that the volume is a disk of a guest.
+func TestSafetyRemoveAsksTheHostsOfTheVolume(t *testing.T) {
+	c := New(t, "kvm-a", "kvm-b")
+	a, b := c.Hosts["kvm-a"], c.Hosts["kvm-b"]
+	lvs(t, c, "disk")
+	define(t, b, "vm1", 1, Disk{Path: "disk"})
+	a.StopDaemon()
+	blind := fault(t, c, san.Fault{Kind: san.FaultExit, Host: "kvm-a", Tool: "vgs"})
+	a.StartDaemon()
+	require.NoError(t, c.SAN.ClearFaults(blind))
+	v, err := a.Engine().Lookup(ctx, "vg_san/disk")
+	require.NoError(t, err)
+	err = a.Engine().Remove(ctx, activation.Work{Key: "kvm-a-1"}, v)
+	require.EqualError(t, err, "vg_san/disk is a disk of guest vm1, which is defined on kvm-b")
+	_, err = a.Engine().Lookup(ctx, "vg_san/disk")
+	assert.NoError(t, err)
 }
