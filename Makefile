@@ -53,13 +53,19 @@ setup:
 	@command -v gcc >/dev/null || { echo "gcc is missing (the daemon's SQLite is C): apt-get install gcc libc6-dev" >&2; exit 1; }
 	@$(GO) mod download || { echo "some Go modules are not on this machine and cannot be fetched: see the message above; GOPROXY is $$($(GO) env GOPROXY)" >&2; exit 1; }
 
-# GORACE: else each program run by a test waits a second at its end. Under the race detector
-# the long tests of test/cluster do only a part of what they do; the second run does all of most.
-WHOLE := (Claims)?BothAtOnce|CrashAtEveryLine|Sim(Claims)?|Scenarios(Inside)?|GuestMigrateCrashes|Guest(Attach|Detach)Crashes
-WHOLE := $(WHOLE)|Volume(Create|Delete|Erase|Resize|Snapshot|MoveOff)Crashes|VolumeCopy(Crashes|Fails|Cancelled)|VolumeMove(Crashes|Cancelled)
+# Both parts at once: they mostly wait, for real time.
 .PHONY: test
 test: setup
+	@$(MAKE) --no-print-directory -j2 test-race test-whole
+
+# GORACE: else each program run by a test waits a second at its end. Under the race detector
+# the long tests of test/cluster do only a part of what they do; test-whole does all of most.
+WHOLE := (Claims)?BothAtOnce|CrashAtEveryLine|Sim(Claims)?|Scenarios(Inside)?|GuestMigrateCrashes|Guest(Attach|Detach)Crashes
+WHOLE := $(WHOLE)|Volume(Create|Delete|Erase|Resize|Snapshot|MoveOff)Crashes|VolumeCopy(Crashes|Fails|Cancelled)|VolumeMove(Crashes|Cancelled)
+.PHONY: test-race test-whole
+test-race: setup
 	GORACE="$(GORACE) atexit_sleep_ms=0" $(GO) test -race -timeout 20m ./...
+test-whole: setup
 	$(GO) test -timeout 20m -run '^Test($(WHOLE))$$' ./test/cluster -rapid.seed=1
 
 # The two parts run side by side. Where one fails it says how to run that schedule again:
