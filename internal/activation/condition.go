@@ -51,7 +51,7 @@ func (m *Manager) Conditions(ctx context.Context) ([]Condition, error) {
 		c.Managed = managed && err == nil
 		c.Claimed = c.Managed && vg.LockType == "none"
 		m.mu.Lock()
-		c.Stuck = m.queue(vg.Name).stuck != nil
+		c.Stuck = len(m.queue(vg.Name).stuck) > 0
 		m.mu.Unlock()
 		inv, err := m.inventory(ctx, vg.Name)
 		switch {

@@ -3,6 +3,7 @@ package activation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // read before a change must still be true when it is made.
 type vgQueue struct {
 	turn  chan struct{} // holds one token
-	stuck *stuck        // guarded by Manager.mu
+	stuck []*stuck      // each until it ends, oldest first; guarded by Manager.mu
 	// count is of the turns and of what has begun and ended to change the VG; guarded by Manager.mu.
 	count uint64
 	last  *local // the newest look that ended a turn, see lookAwaiting; guarded by Manager.mu
@@ -115,10 +116,10 @@ func (m *Manager) lookFor(ctx context.Context, vg string, seen *local) (local, e
 
 // stuckError must be called with m.mu held.
 func (m *Manager) stuckError(vg string, q *vgQueue) error {
-	if q.stuck == nil {
+	if len(q.stuck) == 0 {
 		return nil
 	}
-	return api.NewError(api.KindStuck, fmt.Sprintf("%s is stuck: %s", vg, q.stuck.text(m.Now())))
+	return api.NewError(api.KindStuck, fmt.Sprintf("%s is stuck: %s", vg, q.stuck[0].text(m.Now())))
 }
 
 func (s *stuck) text(now time.Time) string {
@@ -136,17 +137,15 @@ func (m *Manager) markStuck(vg string, te *run.TimeoutError, since time.Time) {
 	}
 	s := &stuck{command: strings.Join(te.Argv, " "), pid: te.PID, since: since}
 	m.mu.Lock()
-	m.queue(vg).stuck = s
+	q := m.queue(vg)
+	q.stuck = append(q.stuck, s)
 	m.mu.Unlock()
 	m.Log.Error("an LVM command hangs; starts on its volume group are refused until it ends", "vg", vg, "command", s.command, "pid", s.pid)
 	go func() {
 		<-te.Done
 		m.mu.Lock()
-		q := m.queue(vg)
 		q.count++
-		if q.stuck == s {
-			q.stuck = nil
-		}
+		q.stuck = slices.DeleteFunc(q.stuck, func(other *stuck) bool { return other == s })
 		m.mu.Unlock()
 		m.Log.Info("the LVM command that hung has ended", "vg", vg, "command", s.command, "pid", s.pid)
 		m.Kick()

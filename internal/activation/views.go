@@ -103,8 +103,8 @@ func (m *Manager) vgView(vg lvm.VG, now local, lookErr error) api.VG {
 		}
 	}
 	v.Held = len(held)
-	if q := m.vgs[vg.Name]; q != nil && q.stuck != nil {
-		v.Stuck = q.stuck.text(m.Now())
+	if q := m.vgs[vg.Name]; q != nil && len(q.stuck) > 0 {
+		v.Stuck = q.stuck[0].text(m.Now())
 	}
 	return v
 }

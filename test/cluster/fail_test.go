@@ -113,6 +113,30 @@ func TestStuckCommandStopsItsGroupAlone(t *testing.T) {
 	})
 }
 
+// Of two commands that hang on a volume group the one that was given up last ends first: the other
+// one may still activate something.
+func TestStuckByTwoCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, h := one(t)
+		id := fault(t, c, san.Fault{Kind: san.FaultHang, Stuck: true, Tool: "lvchange", Match: "vg_san/vm1", Times: 1})
+		started := make(chan error, 1)
+		go func() { started <- h.Virt.Start(ctx, "vm1") }()
+		time.Sleep(time.Second)
+		reads := fault(t, c, san.Fault{Kind: san.FaultHang, Stuck: true, Tool: "lvs", Times: 1})
+		_, err := h.Engine().Lookup(ctx, "vg_san/vm1")
+		require.Equal(t, api.KindUnknown, api.KindOf(err), "%v", err)
+		require.Error(t, <-started)
+		require.NoError(t, c.SAN.ClearFaults(reads))
+		time.Sleep(time.Second)
+		_, err = h.Engine().Lookup(ctx, "vg_san/vm1")
+		require.ErrorContains(t, err, "vg_san is stuck: 'lvchange -aey vg_san/vm1'")
+
+		require.NoError(t, c.SAN.ClearFaults(id))
+		require.Eventually(t, func() bool { return h.Virt.Start(ctx, "vm1") == nil }, patience, 20*time.Millisecond)
+		ended(t, h)
+	})
+}
+
 func TestFailedUnlockIsNotCalledReleased(t *testing.T) {
 	c, h := one(t)
 	require.NoError(t, h.Virt.Start(ctx, "vm1"))
