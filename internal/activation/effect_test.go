@@ -2,6 +2,7 @@ package activation
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -38,4 +39,19 @@ func TestHoldsAreWrittenAsTheyAre(t *testing.T) {
 		Steps:  old.Steps,
 	}, wrote)
 	assert.Len(t, m.pen, 1)
+}
+
+// A guest that is lent to one host is not lent to another, and none of its volumes is: not one
+// that was plugged in since.
+func TestLentToOneHostOnly(t *testing.T) {
+	held := model.Hold{Owner: "guest", Guest: "vm1", Volume: model.VolumeID{LV: "held"}, Name: "vg/held", Mode: model.ModeEX, Phase: model.PhaseHeld}
+	lent := model.Hold{Owner: "guest", Guest: "vm1", Volume: model.VolumeID{LV: "lent"}, Name: "vg/lent", Mode: model.ModeEX, Phase: model.PhaseLent, Grant: model.Grant{Peer: "kvm-b"}}
+	for range 50 { // in each order
+		m := &Manager{Deps: Deps{Now: time.Now}, holds: map[holdKey]model.Hold{}}
+		for _, h := range []model.Hold{held, lent} {
+			m.holds[holdKey{h.Owner, h.Volume}] = h
+		}
+		require.ErrorContains(t, m.lendAll(t.Context(), "guest", model.Grant{Peer: "kvm-c"}, nil), "guest vm1 is being migrated to kvm-b already")
+		require.Equal(t, held, m.holds[holdKey{held.Owner, held.Volume}])
+	}
 }

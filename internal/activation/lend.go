@@ -212,10 +212,12 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 			return api.NewError(api.KindInUse, fmt.Sprintf("guest %s is being migrated to %s already", show(h.Guest), h.Grant.Peer))
 		}
 		h.Phase, h.Grant, h.Since = model.PhaseLent, grant, m.Now().UnixMilli()
-		m.holds[k] = h
 		change.Put = append(change.Put, h)
 		vg, _, _ := strings.Cut(h.Name, "/")
 		byVG[vg] = append(byVG[vg], h)
+	}
+	for _, h := range change.Put { // all or none
+		m.holds[holdKey{h.Owner, h.Volume}] = h
 	}
 	m.mu.Unlock()
 	change.Steps = causeOf(ctx).takeSteps()
