@@ -3,6 +3,7 @@ package activation
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/model"
@@ -50,7 +51,8 @@ func (m *Manager) Expendable(ctx context.Context, v model.Volume, removed bool) 
 }
 
 // Remove removes a volume for a command that may have it: Expendable, held by nobody else and
-// closed. Everything is looked at again. An error of kind not-found: it is not there any more.
+// closed. Everything is looked at again. An error of kind not-found: it is not there any more; of
+// kind unknown: its tags are not those of v any more, by which the command has judged.
 func (m *Manager) Remove(ctx context.Context, w Work, v model.Volume) error {
 	ctx = w.context(ctx)
 	now, err := m.Lookup(ctx, v.Name())
@@ -66,6 +68,9 @@ func (m *Manager) Remove(ctx context.Context, w Work, v model.Volume) error {
 	// Nobody else has it where this succeeds, and nobody takes it until it is gone.
 	if now, err = m.Take(ctx, w, v.Name(), model.RoleWritable); err != nil {
 		return err
+	}
+	if !slices.Equal(now.Tags, v.Tags) {
+		return api.NewError(api.KindUnknown, fmt.Sprintf("the tags of %s have changed meanwhile", v.Name()))
 	}
 	if err := m.remove(context.WithoutCancel(ctx), w, now, func(now model.Volume) bool { return now.ID == v.ID }); err != nil {
 		return err

@@ -2,11 +2,13 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -448,6 +450,33 @@ func TestVolumeDeleteIsOvertaken(t *testing.T) {
 			assert.Len(t, r.tags("vg_san/old"), tt.tags)
 		})
 	}
+	t.Run("somebody uses it after its last look", func(t *testing.T) {
+		r := newRig(t)
+		eraseRig(r)
+		var job atomic.Value
+		var used atomic.Bool
+		r.jobs["kvm-a"].Gate = func(id string, _ int) { job.Store(id) }
+		r.c.At = func(_ context.Context, d *Daemon, p Point) {
+			id, begun := job.Load().(string)
+			if d.Host != r.a || !p.After || !strings.HasPrefix(p.What, "lvs ") || !begun {
+				return
+			}
+			if report, err := r.jobs["kvm-a"].Look(ctx, id); err != nil || !report.OK() {
+				return
+			}
+			for _, tag := range r.tags("vg_san/old") { // if its offset is written once more, too
+				_, err := r.b.Run("lvchange", "--deltag", tag, "vg_san/old")
+				assert.NoError(t, err)
+				used.Store(true)
+			}
+		}
+		v := r.mustAsk(r.a, api.KindVolumeDelete, deleteArgs).end()
+		assert.True(t, used.Load())
+		assert.Equal(t, command.NotDone, v.Outcome)
+		assert.Contains(t, v.Reason, "it was zeroed, and another command or an operator has been at it since: it is kept")
+		assert.True(t, r.exists("vg_san/old"))
+		r.released(r.a)
+	})
 	t.Run("somebody else removes it", func(t *testing.T) {
 		r := newRig(t)
 		eraseRig(r)
