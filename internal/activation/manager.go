@@ -142,10 +142,10 @@ type Manager struct {
 	ready   chan struct{} // closed after the first full look
 	kick    chan struct{} // something happened: look again
 	awaited chan struct{} // and another host waits for it
+	pen     chan struct{} // one token: who writes holds into the journal, see writing; taken before mu
 
 	mu        sync.Mutex
 	holds     map[holdKey]model.Hold
-	pen       chan struct{}            // one token: who writes holds into the journal, see writing
 	dirty     bool                     // memory has what the database could not take
 	inflight  map[string]int           // starts of a guest being decided, by uuid
 	released  map[string]int64         // newest `release` of a guest, uptime in ms, by uuid

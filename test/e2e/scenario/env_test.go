@@ -15,8 +15,8 @@ import (
 	"virtlvm/test/e2e/cluster"
 )
 
-// patience is how long a scenario waits for what comes by itself, in seconds where nothing else
-// runs beside the emulated hosts.
+// patience is how long a scenario waits for what comes by itself: within seconds, where nothing
+// else runs beside the emulated hosts.
 const patience = 90 * time.Second
 
 // env is what one scenario works with. Its methods fail the test by themselves.
