@@ -33,7 +33,7 @@ type stage struct {
 type host struct {
 	san   *san.Host
 	dir   string // in memory
-	tools string // folder of the LVM tools
+	tools *tools
 	state string // folder of the journal, on disk
 	env   []string
 	api   *client.Client
@@ -65,7 +65,7 @@ func newStage(ctx context.Context) (s *stage, err error) {
 		return s, fmt.Errorf("cannot make a folder: %w", err)
 	}
 	s.programs = filepath.Join(s.disk, "build")
-	if err = errors.Join(s.make(ctx, "build", "fakes"), s.buildEmpty(ctx)); err != nil {
+	if err = errors.Join(s.make(ctx, "build", "fakes"), s.buildEmpty(ctx), s.buildTool(ctx)); err != nil {
 		return s, err
 	}
 	dir := filepath.Join(s.memory, "san")
@@ -121,22 +121,17 @@ func (s *stage) newHost(name string) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &host{san: sh, dir: sh.Dir(), tools: filepath.Join(sh.Dir(), "bin")}
-	for _, dir := range []string{h.tools, h.path("run"), h.path("images"), h.path("ran")} {
+	h := &host{san: sh, dir: sh.Dir()}
+	for _, dir := range []string{h.path("run"), h.path("images")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("cannot make host %s: %w", name, err)
 		}
 	}
-	// virtlvmd gives the tools it runs no environment of ours.
-	for _, tool := range san.Tools() {
-		script := fmt.Sprintf("#!/bin/sh\nexport SAN_DIR='%s' SAN_HOST='%s'\necho >>'%s'\nexec '%s' %s \"$@\"\n",
-			s.san.Dir(), name, h.counter(tool), s.program("sanfake"), tool)
-		if err := os.WriteFile(filepath.Join(h.tools, tool), []byte(script), 0o755); err != nil {
-			return nil, fmt.Errorf("cannot make host %s: %w", name, err)
-		}
+	if h.tools, err = newTools(sh, h.path("bin"), s.program("tool")); err != nil {
+		return nil, fmt.Errorf("cannot make the tools of host %s: %w", name, err)
 	}
 	h.env = []string{
-		"LC_ALL=C", "PATH=" + h.tools + ":/usr/sbin:/usr/bin:/sbin:/bin", "USER=root",
+		"LC_ALL=C", "PATH=" + h.tools.dir + ":/usr/sbin:/usr/bin:/sbin:/bin", "USER=root",
 		"VIRTLVM_HOOK_SOCKET=" + h.path("run/virtlvm.sock"), "VIRTLVM_HOOK_SETTINGS=" + h.path("run/hook.json"),
 		"VIRTLVM_HOOK_BREAK_GLASS=" + h.path("break-glass"), "VIRTLVM_HOOK_SPOOL=" + filepath.Join(s.disk, "spool"),
 	}
@@ -180,6 +175,11 @@ func (s *stage) strike(keep bool) error {
 	var all []error
 	for _, d := range s.daemons {
 		all = append(all, d.stop())
+	}
+	for _, h := range []*host{s.a, s.b} {
+		if h != nil {
+			all = append(all, h.tools.close())
+		}
 	}
 	if s.san != nil {
 		all = append(all, s.san.Close())
