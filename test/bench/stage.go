@@ -21,7 +21,7 @@ import (
 // stage is the fake SAN with two hosts and the programs.
 type stage struct {
 	repo     string // top of the source tree
-	memory   string // folder in memory: SAN, hosts, what is in /run on a real host
+	memory   string // folder in memory: hosts, what is in /run on a real host
 	disk     string // folder on a disk: the journals
 	programs string
 	san      *san.SAN
@@ -41,9 +41,9 @@ type host struct {
 	daemon *daemon // the last one started
 }
 
-// newStage builds the programs as `make build` does, and the SAN. The SAN lies in memory
-// and the journals on a disk, so that what the fakes write does not slow down the
-// journal's syncs.
+// newStage builds the programs as `make build` does, and the SAN. That is in this process, the
+// hosts' folders lie in memory and the journals on a disk, so that what the fakes write does
+// not slow down the journal's syncs.
 func newStage(ctx context.Context) (s *stage, err error) {
 	s = &stage{}
 	defer func() {
@@ -70,7 +70,7 @@ func newStage(ctx context.Context) (s *stage, err error) {
 	}
 	dir := filepath.Join(s.memory, "san")
 	if s.san, err = san.Create(dir, san.Options{
-		Hosts: []string{"kvm-a", "kvm-b"}, VGs: []san.VGSpec{{Name: sharedVG}, {Name: plainVG, LockType: san.LockNone}},
+		Hosts: []string{"kvm-a", "kvm-b"}, VGs: []san.VGSpec{{Name: sharedVG}, {Name: plainVG, LockType: san.LockNone}}, Alone: true,
 	}); err != nil {
 		return s, err
 	}
@@ -211,8 +211,8 @@ func (s *stage) machine() string {
 	}
 	var u unix.Utsname
 	_ = unix.Uname(&u) // leaves it empty
-	return fmt.Sprintf("%s, %d cores, load %s before; Linux %s; %s; journal on %s, SAN on %s; bash hook with %s",
-		model, runtime.NumCPU(), load, unix.ByteSliceToString(u.Release[:]), runtime.Version(), fsType(s.disk), fsType(s.memory), xmlReader())
+	return fmt.Sprintf("%s, %d cores, load %s before; Linux %s; %s; journal on %s; bash hook with %s",
+		model, runtime.NumCPU(), load, unix.ByteSliceToString(u.Release[:]), runtime.Version(), fsType(s.disk), xmlReader())
 }
 
 // fsType names the commonest file systems.
