@@ -101,7 +101,7 @@ func (h *host) direct(ctx context.Context, lines [][]string) (all cost, err erro
 	}
 	defer func() { _ = out.Close() }()
 	for _, argv := range lines {
-		cmd := exec.CommandContext(ctx, filepath.Join(h.tools, argv[0]), argv[1:]...)
+		cmd := exec.CommandContext(ctx, filepath.Join(h.tools.dir, argv[0]), argv[1:]...)
 		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = h.env, "/", out, out
 		began := time.Now()
 		if err := cmd.Run(); err != nil {

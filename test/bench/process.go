@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
-
-	"virtlvm/test/san"
 )
 
 // emptyC is the smallest program: what no hook in any language can do without.
@@ -58,37 +55,4 @@ func (p *bare) run(ctx context.Context) error {
 	}
 	p.took = append(p.took, costOf(time.Since(began), cmd.ProcessState))
 	return nil
-}
-
-// programs counts the runs of LVM's tools on a host so far, by name: each tool adds a byte
-// to a file.
-func (h *host) programs() map[string]int {
-	ran := map[string]int{}
-	for _, tool := range san.Tools() {
-		if info, err := os.Stat(h.counter(tool)); err == nil {
-			ran[tool] = int(info.Size())
-		}
-	}
-	return ran
-}
-
-func (h *host) counter(tool string) string { return filepath.Join(h.dir, "ran", tool) }
-
-// since is how many more runs there are than before.
-func since(before, after map[string]int) (n int) {
-	for tool, m := range after {
-		n += m - before[tool]
-	}
-	return n
-}
-
-// ranText tells which tools have been run since before.
-func ranText(before, after map[string]int) string {
-	var all []string
-	for _, tool := range san.Tools() {
-		if n := after[tool] - before[tool]; n > 0 {
-			all = append(all, fmt.Sprintf("%d %s", n, tool))
-		}
-	}
-	return strings.Join(all, ", ")
 }

@@ -21,7 +21,7 @@ import (
 // stage is the fake SAN with two hosts and the programs.
 type stage struct {
 	repo     string // top of the source tree
-	memory   string // folder in memory: SAN, hosts, what is in /run on a real host
+	memory   string // folder in memory: hosts, what is in /run on a real host
 	disk     string // folder on a disk: the journals
 	programs string
 	san      *san.SAN
@@ -33,7 +33,7 @@ type stage struct {
 type host struct {
 	san   *san.Host
 	dir   string // in memory
-	tools string // folder of the LVM tools
+	tools *tools
 	state string // folder of the journal, on disk
 	env   []string
 	api   *client.Client
@@ -41,9 +41,9 @@ type host struct {
 	daemon *daemon // the last one started
 }
 
-// newStage builds the programs as `make build` does, and the SAN. The SAN lies in memory
-// and the journals on a disk, so that what the fakes write does not slow down the
-// journal's syncs.
+// newStage builds the programs as `make build` does, and the SAN. That is in this process, the
+// hosts' folders lie in memory and the journals on a disk, so that what the fakes write does
+// not slow down the journal's syncs.
 func newStage(ctx context.Context) (s *stage, err error) {
 	s = &stage{}
 	defer func() {
@@ -65,12 +65,12 @@ func newStage(ctx context.Context) (s *stage, err error) {
 		return s, fmt.Errorf("cannot make a folder: %w", err)
 	}
 	s.programs = filepath.Join(s.disk, "build")
-	if err = errors.Join(s.make(ctx, "build", "fakes"), s.buildEmpty(ctx)); err != nil {
+	if err = errors.Join(s.make(ctx, "build", "fakes"), s.buildEmpty(ctx), s.buildTool(ctx)); err != nil {
 		return s, err
 	}
 	dir := filepath.Join(s.memory, "san")
 	if s.san, err = san.Create(dir, san.Options{
-		Hosts: []string{"kvm-a", "kvm-b"}, VGs: []san.VGSpec{{Name: sharedVG}, {Name: plainVG, LockType: san.LockNone}},
+		Hosts: []string{"kvm-a", "kvm-b"}, VGs: []san.VGSpec{{Name: sharedVG}, {Name: plainVG, LockType: san.LockNone}}, Alone: true,
 	}); err != nil {
 		return s, err
 	}
@@ -121,22 +121,17 @@ func (s *stage) newHost(name string) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &host{san: sh, dir: sh.Dir(), tools: filepath.Join(sh.Dir(), "bin")}
-	for _, dir := range []string{h.tools, h.path("run"), h.path("images"), h.path("ran")} {
+	h := &host{san: sh, dir: sh.Dir()}
+	for _, dir := range []string{h.path("run"), h.path("images")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, fmt.Errorf("cannot make host %s: %w", name, err)
 		}
 	}
-	// virtlvmd gives the tools it runs no environment of ours.
-	for _, tool := range san.Tools() {
-		script := fmt.Sprintf("#!/bin/sh\nexport SAN_DIR='%s' SAN_HOST='%s'\necho >>'%s'\nexec '%s' %s \"$@\"\n",
-			s.san.Dir(), name, h.counter(tool), s.program("sanfake"), tool)
-		if err := os.WriteFile(filepath.Join(h.tools, tool), []byte(script), 0o755); err != nil {
-			return nil, fmt.Errorf("cannot make host %s: %w", name, err)
-		}
+	if h.tools, err = newTools(sh, h.path("bin"), s.program("tool")); err != nil {
+		return nil, fmt.Errorf("cannot make the tools of host %s: %w", name, err)
 	}
 	h.env = []string{
-		"LC_ALL=C", "PATH=" + h.tools + ":/usr/sbin:/usr/bin:/sbin:/bin", "USER=root",
+		"LC_ALL=C", "PATH=" + h.tools.dir + ":/usr/sbin:/usr/bin:/sbin:/bin", "USER=root",
 		"VIRTLVM_HOOK_SOCKET=" + h.path("run/virtlvm.sock"), "VIRTLVM_HOOK_SETTINGS=" + h.path("run/hook.json"),
 		"VIRTLVM_HOOK_BREAK_GLASS=" + h.path("break-glass"), "VIRTLVM_HOOK_SPOOL=" + filepath.Join(s.disk, "spool"),
 	}
@@ -181,6 +176,11 @@ func (s *stage) strike(keep bool) error {
 	for _, d := range s.daemons {
 		all = append(all, d.stop())
 	}
+	for _, h := range []*host{s.a, s.b} {
+		if h != nil {
+			all = append(all, h.tools.close())
+		}
+	}
 	if s.san != nil {
 		all = append(all, s.san.Close())
 	}
@@ -211,8 +211,8 @@ func (s *stage) machine() string {
 	}
 	var u unix.Utsname
 	_ = unix.Uname(&u) // leaves it empty
-	return fmt.Sprintf("%s, %d cores, load %s before; Linux %s; %s; journal on %s, SAN on %s; bash hook with %s",
-		model, runtime.NumCPU(), load, unix.ByteSliceToString(u.Release[:]), runtime.Version(), fsType(s.disk), fsType(s.memory), xmlReader())
+	return fmt.Sprintf("%s, %d cores, load %s before; Linux %s; %s; journal on %s; bash hook with %s",
+		model, runtime.NumCPU(), load, unix.ByteSliceToString(u.Release[:]), runtime.Version(), fsType(s.disk), xmlReader())
 }
 
 // fsType names the commonest file systems.

@@ -40,6 +40,7 @@ func mishaps() *rapid.Generator[mishap] {
 // nothing is held for it any more, and what is not complete is named. Under the race detector
 // few; make sim does as many as it is asked for.
 func TestRandomKinds(t *testing.T) {
+	t.Parallel()
 	all := lostKinds(t.TempDir())
 	names := slices.Sorted(maps.Keys(all))
 	run := 0

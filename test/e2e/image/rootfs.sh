@@ -51,7 +51,7 @@ C
     # Nothing that costs boot time under emulation, or acts by itself in the background.
     for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer \
         e2scrub_reap.service fstrim.timer libvirt-guests.service lvm2-monitor.service wdmd.service \
-        systemd-networkd-wait-online.service systemd-pstore.service virtlockd.socket; do
+        systemd-networkd-wait-online.service systemd-pstore.service; do
         ln -sf /dev/null "$root/etc/systemd/system/$unit"
     done
     chroot "$root" systemctl enable sanlock.service lvmlockd.service ssh.service \

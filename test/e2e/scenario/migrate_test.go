@@ -4,6 +4,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,9 +47,14 @@ func rowA(e *env) {
 	e.holds(e.a, v, cluster.ModeEX)
 	from, to := e.a, e.b
 	for range 2 {
-		require.Zero(e, e.migrate(from, to, "vm1").Exit)
-		e.holds(to, v, cluster.ModeEX)
+		leases := e.recorded(v, func() {
+			require.Zero(e, e.migrate(from, to, "vm1").Exit)
+			e.holds(to, v, cluster.ModeEX)
+		})
 		e.holds(from, v, cluster.ModeOff)
+		require.Equal(e, cluster.Lease{EX: from.ID}, leases[0])
+		require.Equal(e, cluster.Lease{EX: to.ID}, leases[len(leases)-1])
+		e.Logf("virtlvm guest handoff vm1 on %s:\n%s", to.Name, e.must(to, "virtlvm guest handoff vm1"))
 		e.counts(to, v)
 		e.refused(from, "vm1", to.Name, "vg_san/vm1")
 		from, to = to, from
@@ -63,6 +69,46 @@ func rowA(e *env) {
 	require.Equal(e, there, e.must(e.b, sum))
 	e.destroy(e.b, "vm1")
 	e.released(v)
+}
+
+// recorded is each lease that a volume has had while something was done, as the disk has it. It
+// is an error if nobody had the volume at a time, or one host alone and the other as well.
+func (e *env) recorded(v cluster.Volume, do func()) (leases []cluster.Lease) {
+	e.Helper()
+	begin := time.Now()
+	look := func() error {
+		l, err := e.b.Lease(e.ctx, v)
+		if err == nil && (len(leases) == 0 || l.String() != leases[len(leases)-1].String()) {
+			e.Logf("%6.1f s: the lease of %s says %s", time.Since(begin).Seconds(), v.Full(), l)
+			leases = append(leases, l)
+		}
+		return err
+	}
+	require.NoError(e, look())
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			if err := look(); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	do()
+	close(stop)
+	require.NoError(e, <-done)
+	require.NoError(e, look())
+	for _, l := range leases {
+		require.NotEqual(e, "free", l.String(), "nobody has %s", v.Full())
+		require.False(e, l.EX != 0 && slices.ContainsFunc(l.SH, func(id int) bool { return id != l.EX }), "%s: %s", v.Full(), l)
+	}
+	return leases
 }
 
 // rowB: the source refuses, with our reason, and keeps the guest.
