@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"virtlvm/internal/api"
@@ -13,18 +14,26 @@ import (
 
 // LiveHosts lists the names of the live hosts in the lockspaces of our VGs, this one
 // included, as sanlock knows them. With an error it lists those that it could find out, and
-// there may be more.
-func (m *Manager) LiveHosts(ctx context.Context) ([]string, error) {
+// there may be more. vgs: whose hosts must all be known; none: those of every VG.
+func (m *Manager) LiveHosts(ctx context.Context, vgs ...string) ([]string, error) {
 	byVG, failed := m.lockspaces(ctx)
+	if len(vgs) > 0 {
+		failed = nil
+	}
+	for _, vg := range vgs {
+		if byVG[vg] == nil && !m.claimed(vg) {
+			failed = errors.Join(failed, fmt.Errorf("cannot read the hosts of volume group %s; see 'virtlvm status'", vg))
+		}
+	}
 	names := map[string]bool{}
 	for vg, hosts := range byVG {
 		for _, h := range hosts {
 			switch {
 			case h.State == model.HostDead:
-			case h.Name == "":
-				failed = errors.Join(failed, fmt.Errorf("the name of host_id %d in the lockspace of %s is not known", h.ID, vg))
-			default:
+			case h.Name != "":
 				names[h.Name] = true
+			case len(vgs) == 0 || slices.Contains(vgs, vg):
+				failed = errors.Join(failed, fmt.Errorf("the name of host_id %d in the lockspace of %s is not known", h.ID, vg))
 			}
 		}
 	}

@@ -49,7 +49,7 @@ type Engine interface {
 	Expendable(ctx context.Context, v model.Volume, removed bool) error
 	Remove(ctx context.Context, w activation.Work, v model.Volume) error
 	Settle(ctx context.Context, uuid string) error
-	LiveHosts(context.Context) ([]string, error)
+	LiveHosts(ctx context.Context, vgs ...string) ([]string, error)
 	Off(ctx context.Context, host string) bool
 }
 

@@ -27,6 +27,8 @@ type migratePlan struct {
 	UUID   string `json:"uuid"`
 	From   string `json:"from"`             // host
 	Paused bool   `json:"paused,omitempty"` // it did not run before, and will not there
+	// VGs are those of the volumes of a guest that runs: it can run on their hosts alone.
+	VGs []string `json:"vgs,omitempty"`
 	// Volumes are those whose locks follow a guest that is off.
 	Volumes []string `json:"volumes,omitempty"`
 }
@@ -76,6 +78,11 @@ func (k migrate) plan(ctx context.Context, a api.MigrateArgs) (command.Plan, err
 	if p.URI == "" {
 		if p.URI, err = k.URI(ctx, p.To); err != nil {
 			return command.Plan{}, err
+		}
+	}
+	for _, h := range k.Engine.HoldsBy(p.UUID) {
+		if vg, _, _ := strings.Cut(h.Name, "/"); !slices.Contains(p.VGs, vg) {
+			p.VGs = append(p.VGs, vg)
 		}
 	}
 	rec, err := record(p)
@@ -334,9 +341,10 @@ func (k migrate) exclusive(ctx context.Context, p migratePlan) bool {
 
 // search asks every host that is alive, and the two of the migration unless they are
 // certainly off: without lvmlockd nobody tells which hosts are alive. One that is off runs
-// nothing; one that does not answer may, and so may one of a lockspace that cannot be read.
+// nothing; one that does not answer may, and so may one of a lockspace of the guest's
+// volumes that cannot be read.
 func (k migrate) search(ctx context.Context, p migratePlan) (command.Verdict, error) {
-	live, unread := k.Engine.LiveHosts(ctx)
+	live, unread := k.Engine.LiveHosts(ctx, p.VGs...)
 	if unread != nil && len(live) == 0 {
 		return command.Verdict{}, notKnown("cannot tell which hosts are alive: %v", unread)
 	}
