@@ -220,14 +220,14 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 		m.holds[holdKey{h.Owner, h.Volume}] = h
 	}
 	m.mu.Unlock()
-	change.Steps = causeOf(ctx).takeSteps()
-	// At once: written with the intent of the command, when the volume group's turn has come, it
-	// would undo in the journal what others have written of these holds by then.
-	err := m.writeHolds(ctx, change)
+	var err error
 	for _, vg := range sortedKeys(byVG) {
 		if err == nil {
-			err = m.share(ctx, vg, byVG[vg], seen)
+			err = m.share(ctx, vg, byVG[vg], seen, &change)
 		}
+	}
+	if err == nil && !change.Empty() {
+		err = m.writeHolds(ctx, change)
 	}
 	if err != nil {
 		m.reclaim(ctx, uuid)
@@ -237,14 +237,19 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 }
 
 // share converts lent volumes that are held exclusively here, verified. Its guest may have
-// ended while the turn was waited for: what is off by then stays off.
-func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, seen *local) error {
+// ended while the turn was waited for: what is off by then stays off. The journal gets change, if it
+// has not yet, before a lock is shared.
+func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, seen *local, change *store.HoldChange) error {
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	if m.claimed(vg) {
+		if err := m.writeHolds(ctx, *change); err != nil {
+			return err
+		}
+		*change = store.HoldChange{}
 		return m.shareClaims(ctx, lent)
 	}
 	now, err := m.lookFor(ctx, vg, seen)
@@ -269,10 +274,12 @@ func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, seen 
 		return nil
 	}
 	sort.Slice(convert, func(i, j int) bool { return convert[i].LV < convert[j].LV })
-	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, store.HoldChange{}, journalled)
+	change.Steps = causeOf(ctx).takeSteps()
+	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, *change, journalled)
 	if err != nil {
 		return err
 	}
+	*change = store.HoldChange{}
 	return m.verify(ctx, e, model.ModeSH, convert)
 }
 
