@@ -449,7 +449,7 @@ func peerRequest[A any](ctx context.Context, m *Manager, peer, what string, do f
 		r = store.Result{State: model.StateFailed, ExitCode: -1, Error: oneLine(err.Error())}
 	}
 	ctx = context.WithoutCancel(ctx)
-	if jerr := errors.Join(m.Journal.Finish(ctx, id, r, store.HoldChange{Steps: c.takeSteps()}), m.Journal.AddQueries(ctx, c.take())); jerr != nil {
+	if jerr := m.Journal.Finish(ctx, id, r, store.HoldChange{Steps: c.takeSteps()}, c.take()...); jerr != nil {
 		m.Log.Error("cannot journal a peer's request", "command_id", id, "err", jerr)
 	}
 	return answer, err
