@@ -149,6 +149,9 @@ func (m *Manager) fateOf(h model.Hold, snap guests.Snapshot) fate {
 	if m.inflight[h.Owner] > 0 {
 		return keep
 	}
+	if m.goingDown && snap.Liveness(h.Owner, h.Guest) == guests.Gone {
+		return ending // libvirt has ended: no call for it comes any more
+	}
 	if h.Phase == model.PhaseIncoming && !h.Prepared && !h.Attempt.Seen && snap.Liveness(h.Owner, h.Guest) == guests.Gone {
 		if h.Attempt.AnsweredMillis == 0 {
 			return ending // the daemon died before the verdict
@@ -164,9 +167,6 @@ func (m *Manager) fateOf(h model.Hold, snap guests.Snapshot) fate {
 	case guests.Unknown:
 		return keep
 	case guests.Gone:
-	}
-	if m.goingDown {
-		return ending
 	}
 	if since, ok := m.stopping[h.Owner]; ok && m.Now().Sub(since) < startGrace {
 		return keep

@@ -6,10 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"virtlvm/internal/lvm"
 	"virtlvm/internal/model"
 	"virtlvm/internal/store"
+)
+
+// endPatience is how long Shutdown waits for guests that systemd is ending, endPause the time
+// between two looks.
+const (
+	endPatience = 30 * time.Second
+	endPause    = 500 * time.Millisecond
 )
 
 // Shutdown gives up, while the host goes down, what no guest uses any more, and stops the
@@ -25,12 +33,10 @@ func (m *Manager) Shutdown(ctx context.Context) {
 	m.goingDown = true
 	m.mu.Unlock()
 	m.Log.Info("the host goes down: giving up what no guest uses")
-	// What is retained here would keep the lockspaces from stopping.
-	m.end(ctx, func(h model.Hold) bool { return h.Owner == model.OwnerRetained })
-	m.judge(ctx, "")
-	for _, vg := range m.heldVGs("") {
-		m.ensureVG(ctx, vg)
-	}
+	// What is retained here, or was activated by an operator, would keep the lockspaces from
+	// stopping.
+	m.end(ctx, idle)
+	m.giveUpGuests(ctx)
 	m.mu.Lock()
 	vgs := m.known
 	m.mu.Unlock()
@@ -42,6 +48,37 @@ func (m *Manager) Shutdown(ctx context.Context) {
 			m.Log.Error("the lockspace stays; other hosts wait until this one is declared dead for what it holds", "vg", vg.Name, "err", err)
 		}
 	}
+}
+
+// giveUpGuests deactivates what guests used that are gone. Not everywhere does systemd end the
+// guests before libvirt, and so before us: a guest that still runs is waited for a while.
+func (m *Manager) giveUpGuests(ctx context.Context) {
+	deadline := m.Now().Add(endPatience)
+	for {
+		m.judge(ctx, "")
+		for _, vg := range m.heldVGs("") {
+			m.ensureVG(ctx, vg)
+		}
+		if !m.heldByGuests() || !m.Now().Before(deadline) {
+			return
+		}
+		select {
+		case <-m.After(endPause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *Manager) heldByGuests() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k := range m.holds {
+		if model.IsGuest(k.owner) {
+			return true
+		}
+	}
+	return false
 }
 
 // stopLockspace stops the lockspace of a VG. LVM refuses by itself where volumes are active.

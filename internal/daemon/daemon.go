@@ -63,6 +63,7 @@ type Daemon struct {
 	live       struct {
 		mu    sync.Mutex
 		names []string
+		more  error // why there may be others
 		at    time.Time
 	}
 	site    site // fence_status
@@ -99,7 +100,7 @@ func Run(configPath string) error {
 		}
 		break
 	}
-	return d.stop(cancel)
+	return d.stop(cancel, stopPatience)
 }
 
 // start opens everything in the order that keeps old events from being taken for new
@@ -206,11 +207,11 @@ func (d *Daemon) background(ctx context.Context) {
 }
 
 // stop ends cleanly: no new calls, running ones get their verdict, LVM commands finish
-// or are left recorded.
-func (d *Daemon) stop(cancel context.CancelFunc) error {
+// or are left recorded, when patience is over.
+func (d *Daemon) stop(cancel context.CancelFunc, patience time.Duration) error {
 	d.notify(sd.SdNotifyStopping)
 	d.log.Info("stopping")
-	ctx, done := context.WithTimeout(context.Background(), stopPatience)
+	ctx, done := context.WithTimeout(context.Background(), patience)
 	defer done()
 	var err error
 	for _, s := range d.servers {
@@ -223,7 +224,7 @@ func (d *Daemon) stop(cancel context.CancelFunc) error {
 	case <-d.looked:
 	case <-ctx.Done():
 	}
-	if d.hostGoesDown(ctx) {
+	if d.hostGoesDown() {
 		down, done := context.WithTimeout(context.Background(), downPatience)
 		defer done()
 		d.engine.Shutdown(down)

@@ -48,10 +48,11 @@ func (d *Daemon) watchdog(ctx context.Context) {
 }
 
 // hostGoesDown reports whether systemd is shutting the host down, as opposed to stopping
-// this daemon alone (is-system-running in systemctl(1)). Unknown is no.
-func (d *Daemon) hostGoesDown(ctx context.Context) bool {
+// this daemon alone (is-system-running in systemctl(1)). Unknown is no. It is asked however long
+// the stop has taken so far: slow storage must not cost the host its clean end.
+func (d *Daemon) hostGoesDown() bool {
 	// Its exit code is not 0 then.
-	res, _ := d.exec.Run(ctx, run.Cmd{Name: "systemctl", Args: []string{"is-system-running"}, Timeout: 5 * time.Second})
+	res, _ := d.exec.Run(context.Background(), run.Cmd{Name: "systemctl", Args: []string{"is-system-running"}, Timeout: 5 * time.Second})
 	return strings.TrimSpace(string(res.Stdout)) == "stopping"
 }
 
