@@ -139,6 +139,7 @@ func watchdogBites(e *env) {
 vgchange --lockstop `+cluster.VG+`
 systemctl stop virtlvmd.service lvmlockd.service sanlock.service
 sed -i 's/use_watchdog = 0/use_watchdog = 1/' /etc/sanlock/sanlock.conf
+sed -i 's/-w 0//' /etc/default/sanlock # Debian 12 has it there
 systemctl unmask -q wdmd.service
 systemctl start wdmd.service sanlock.service lvmlockd.service virtlvmd.service`)
 	require.NoError(e, e.b.StartLockspace(e.ctx))
