@@ -41,6 +41,13 @@ const (
 func (m *Manager) Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error) {
 	return peerRequest(ctx, m, peer, "lend "+req.UUID, func(ctx context.Context) (api.LendAnswer, error) {
 		m.followStories(ctx)
+		if m.lentElsewhere(req.UUID, peer) != nil {
+			m.judge(ctx, req.UUID) // it may just have ended
+		}
+		// Before anything is told: the question must not take the place of that migration's story.
+		if h := m.lentElsewhere(req.UUID, peer); h != nil {
+			return api.LendAnswer{}, migratesAlready(*h)
+		}
 		s := m.beginStory(model.SideSource, req.UUID, m.nameOf(req.UUID, req.Guest), peer, req.Attempt)
 		defer m.rest(s)
 		m.tell(ctx, req.UUID, model.StepAsked, "by "+peer)
@@ -55,6 +62,20 @@ func (m *Manager) Lend(ctx context.Context, peer string, req api.LendRequest) (a
 		}
 		return answer, err
 	})
+}
+
+// lentElsewhere is a hold of the guest that is lent to another host than peer, nil if there is none.
+func (m *Manager) lentElsewhere(uuid, peer string) *model.Hold {
+	for _, h := range m.holdsOf(uuid) {
+		if h.Phase == model.PhaseLent && h.Grant.Peer != peer {
+			return &h
+		}
+	}
+	return nil
+}
+
+func migratesAlready(h model.Hold) error {
+	return api.NewError(api.KindInUse, fmt.Sprintf("guest %s is being migrated to %s already", show(h.Guest), h.Grant.Peer))
 }
 
 func (m *Manager) lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error) {
@@ -209,7 +230,7 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 		}
 		if h.Phase == model.PhaseLent && h.Grant.Peer != grant.Peer {
 			m.mu.Unlock()
-			return api.NewError(api.KindInUse, fmt.Sprintf("guest %s is being migrated to %s already", show(h.Guest), h.Grant.Peer))
+			return migratesAlready(h)
 		}
 		h.Phase, h.Grant, h.Since = model.PhaseLent, grant, m.Now().UnixMilli()
 		change.Put = append(change.Put, h)
