@@ -41,6 +41,13 @@ const (
 func (m *Manager) Lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error) {
 	return peerRequest(ctx, m, peer, "lend "+req.UUID, func(ctx context.Context) (api.LendAnswer, error) {
 		m.followStories(ctx)
+		if m.lentElsewhere(req.UUID, peer) != nil {
+			m.judge(ctx, req.UUID) // it may just have ended
+		}
+		// Before anything is told: the question must not take the place of that migration's story.
+		if h := m.lentElsewhere(req.UUID, peer); h != nil {
+			return api.LendAnswer{}, migratesAlready(*h)
+		}
 		s := m.beginStory(model.SideSource, req.UUID, m.nameOf(req.UUID, req.Guest), peer, req.Attempt)
 		defer m.rest(s)
 		m.tell(ctx, req.UUID, model.StepAsked, "by "+peer)
@@ -55,6 +62,20 @@ func (m *Manager) Lend(ctx context.Context, peer string, req api.LendRequest) (a
 		}
 		return answer, err
 	})
+}
+
+// lentElsewhere is a hold of the guest that is lent to another host than peer, nil if there is none.
+func (m *Manager) lentElsewhere(uuid, peer string) *model.Hold {
+	for _, h := range m.holdsOf(uuid) {
+		if h.Phase == model.PhaseLent && h.Grant.Peer != peer {
+			return &h
+		}
+	}
+	return nil
+}
+
+func migratesAlready(h model.Hold) error {
+	return api.NewError(api.KindInUse, fmt.Sprintf("guest %s is being migrated to %s already", show(h.Guest), h.Grant.Peer))
 }
 
 func (m *Manager) lend(ctx context.Context, peer string, req api.LendRequest) (api.LendAnswer, error) {
@@ -209,7 +230,7 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 		}
 		if h.Phase == model.PhaseLent && h.Grant.Peer != grant.Peer {
 			m.mu.Unlock()
-			return api.NewError(api.KindInUse, fmt.Sprintf("guest %s is being migrated to %s already", show(h.Guest), h.Grant.Peer))
+			return migratesAlready(h)
 		}
 		h.Phase, h.Grant, h.Since = model.PhaseLent, grant, m.Now().UnixMilli()
 		change.Put = append(change.Put, h)
@@ -220,14 +241,14 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 		m.holds[holdKey{h.Owner, h.Volume}] = h
 	}
 	m.mu.Unlock()
-	change.Steps = causeOf(ctx).takeSteps()
-	// At once: written with the intent of the command, when the volume group's turn has come, it
-	// would undo in the journal what others have written of these holds by then.
-	err := m.writeHolds(ctx, change)
+	var err error
 	for _, vg := range sortedKeys(byVG) {
 		if err == nil {
-			err = m.share(ctx, vg, byVG[vg], seen)
+			err = m.share(ctx, vg, byVG[vg], seen, &change)
 		}
+	}
+	if err == nil && !change.Empty() {
+		err = m.writeHolds(ctx, change)
 	}
 	if err != nil {
 		m.reclaim(ctx, uuid)
@@ -237,14 +258,19 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 }
 
 // share converts lent volumes that are held exclusively here, verified. Its guest may have
-// ended while the turn was waited for: what is off by then stays off.
-func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, seen *local) error {
+// ended while the turn was waited for: what is off by then stays off. The journal gets change, if it
+// has not yet, before a lock is shared.
+func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, seen *local, change *store.HoldChange) error {
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	if m.claimed(vg) {
+		if err := m.writeHolds(ctx, *change); err != nil {
+			return err
+		}
+		*change = store.HoldChange{}
 		return m.shareClaims(ctx, lent)
 	}
 	now, err := m.lookFor(ctx, vg, seen)
@@ -269,10 +295,12 @@ func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, seen 
 		return nil
 	}
 	sort.Slice(convert, func(i, j int) bool { return convert[i].LV < convert[j].LV })
-	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, store.HoldChange{}, journalled)
+	change.Steps = causeOf(ctx).takeSteps()
+	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, *change, journalled)
 	if err != nil {
 		return err
 	}
+	*change = store.HoldChange{}
 	return m.verify(ctx, e, model.ModeSH, convert)
 }
 
@@ -442,7 +470,7 @@ func peerRequest[A any](ctx context.Context, m *Manager, peer, what string, do f
 		r = store.Result{State: model.StateFailed, ExitCode: -1, Error: oneLine(err.Error())}
 	}
 	ctx = context.WithoutCancel(ctx)
-	if jerr := errors.Join(m.Journal.Finish(ctx, id, r, store.HoldChange{Steps: c.takeSteps()}), m.Journal.AddQueries(ctx, c.take())); jerr != nil {
+	if jerr := m.Journal.Finish(ctx, id, r, store.HoldChange{Steps: c.takeSteps()}, c.take()...); jerr != nil {
 		m.Log.Error("cannot journal a peer's request", "command_id", id, "err", jerr)
 	}
 	return answer, err

@@ -58,7 +58,7 @@ func TestLentVolumesThatDoNotMatch(t *testing.T) {
 
 // A grant is for the host it was given to, for its guest, and once.
 func TestGrantOfAnother(t *testing.T) {
-	_, a, b := two(t)
+	c, a, b := two(t)
 	var grant string
 	ask := func(peer, uuid, grant string) api.GrantAnswer {
 		answer, err := a.Engine().GrantGood(ctx, peer, api.GrantQuery{UUID: uuid, Grant: grant})
@@ -84,6 +84,8 @@ func TestGrantOfAnother(t *testing.T) {
 	}}))
 	ends(t, a, "un")
 	assert.False(t, ask("kvm-b", UUID(1), grant).Good, "it is over")
+	m := told(t, c, a)
+	assert.Equal(t, "kvm-b exclusive, kvm-a released", m.Destination.Host+" "+m.Destination.State+", "+m.Source.Host+" "+m.Source.State, "the stranger's question hides nothing")
 }
 
 // No host's clock is compared with another's.
