@@ -17,6 +17,9 @@ import (
 // lockspace is somebody's will.
 const bootWindow = 10 * time.Minute
 
+// lateStorage is the pause between two looks for VGs that were not there before, in that time.
+const lateStorage = 30 * time.Second
+
 // awaitLockspace waits for a VG's lockspace while this host boots, at most
 // Settings.BootWait and not longer than the hook does.
 func (m *Manager) awaitLockspace(ctx context.Context, vg string) error {
@@ -38,29 +41,37 @@ func (m *Manager) awaitLockspace(ctx context.Context, vg string) error {
 	return nil // acquire looks again and says what is wrong
 }
 
-// StartLockspaces starts the lockspaces of our VGs after a boot, trying until they are
-// started or the boot window has passed.
-func (m *Manager) StartLockspaces(ctx context.Context) {
+// StartLockspaces starts the lockspaces of our VGs after a boot, trying until the boot window has
+// passed: storage may come late, and a VG is seen only with it. settled is called when those of all
+// VGs seen so far are started, and at the end; more than once does no harm. What was started once
+// and is stopped in the window is left alone.
+func (m *Manager) StartLockspaces(ctx context.Context, settled func()) {
+	started := map[string]bool{}
 	for m.Uptime() < bootWindow {
-		if m.startLockspaces(ctx) {
-			return
+		pause := m.Settings().LockstartRetry
+		if m.startLockspaces(ctx, started) && len(started) > 0 {
+			settled()
+			pause = max(pause, lateStorage)
 		}
 		select {
-		case <-m.After(m.Settings().LockstartRetry):
+		case <-m.After(pause):
 		case <-ctx.Done():
 			return
 		}
 	}
+	settled()
 }
 
-func (m *Manager) startLockspaces(ctx context.Context) (all bool) {
+// startLockspaces starts those of our VGs that are not in started, by uuid, and adds them.
+func (m *Manager) startLockspaces(ctx context.Context, started map[string]bool) (all bool) {
 	vgs, err := m.groups(ctx)
 	if err != nil {
 		return false
 	}
 	all = true
+	before := len(started)
 	for _, vg := range vgs {
-		if ours, _ := m.managed(vg.Name, vg.LockType); !ours || m.claimed(vg.Name) {
+		if ours, _ := m.managed(vg.Name, vg.LockType); !ours || m.claimed(vg.Name) || started[vg.UUID] {
 			continue
 		}
 		if err := m.startLockspace(ctx, vg.Name); err != nil {
@@ -68,9 +79,10 @@ func (m *Manager) startLockspaces(ctx context.Context) (all bool) {
 			m.reportVG(vg.Name, err)
 			continue
 		}
+		started[vg.UUID] = true
 		m.reportVG(vg.Name, nil)
 	}
-	if all {
+	if all && len(started) > before {
 		m.Kick()
 	}
 	return all

@@ -241,14 +241,14 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 		m.holds[holdKey{h.Owner, h.Volume}] = h
 	}
 	m.mu.Unlock()
-	change.Steps = causeOf(ctx).takeSteps()
-	// At once: written with the intent of the command, when the volume group's turn has come, it
-	// would undo in the journal what others have written of these holds by then.
-	err := m.writeHolds(ctx, change)
+	var err error
 	for _, vg := range sortedKeys(byVG) {
 		if err == nil {
-			err = m.share(ctx, vg, byVG[vg], seen)
+			err = m.share(ctx, vg, byVG[vg], seen, &change)
 		}
+	}
+	if err == nil && !change.Empty() {
+		err = m.writeHolds(ctx, change)
 	}
 	if err != nil {
 		m.reclaim(ctx, uuid)
@@ -258,14 +258,19 @@ func (m *Manager) lendAll(ctx context.Context, uuid string, grant model.Grant, s
 }
 
 // share converts lent volumes that are held exclusively here, verified. Its guest may have
-// ended while the turn was waited for: what is off by then stays off.
-func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, seen *local) error {
+// ended while the turn was waited for: what is off by then stays off. The journal gets change, if it
+// has not yet, before a lock is shared.
+func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, seen *local, change *store.HoldChange) error {
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	if m.claimed(vg) {
+		if err := m.writeHolds(ctx, *change); err != nil {
+			return err
+		}
+		*change = store.HoldChange{}
 		return m.shareClaims(ctx, lent)
 	}
 	now, err := m.lookFor(ctx, vg, seen)
@@ -290,10 +295,12 @@ func (m *Manager) share(ctx context.Context, vg string, lent []model.Hold, seen 
 		return nil
 	}
 	sort.Slice(convert, func(i, j int) bool { return convert[i].LV < convert[j].LV })
-	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, store.HoldChange{}, journalled)
+	change.Steps = causeOf(ctx).takeSteps()
+	e, err := m.begin(ctx, "convert", lvm.ActivateCmd(model.ModeSH, names(convert)...), convert, *change, journalled)
 	if err != nil {
 		return err
 	}
+	*change = store.HoldChange{}
 	return m.verify(ctx, e, model.ModeSH, convert)
 }
 
@@ -463,7 +470,7 @@ func peerRequest[A any](ctx context.Context, m *Manager, peer, what string, do f
 		r = store.Result{State: model.StateFailed, ExitCode: -1, Error: oneLine(err.Error())}
 	}
 	ctx = context.WithoutCancel(ctx)
-	if jerr := errors.Join(m.Journal.Finish(ctx, id, r, store.HoldChange{Steps: c.takeSteps()}), m.Journal.AddQueries(ctx, c.take())); jerr != nil {
+	if jerr := m.Journal.Finish(ctx, id, r, store.HoldChange{Steps: c.takeSteps()}, c.take()...); jerr != nil {
 		m.Log.Error("cannot journal a peer's request", "command_id", id, "err", jerr)
 	}
 	return answer, err

@@ -28,7 +28,7 @@ import (
 type Journal interface {
 	Begin(context.Context, store.Intent, store.HoldChange) (int64, error)
 	Running(ctx context.Context, id int64, pid int, start uint64) error
-	Finish(context.Context, int64, store.Result, store.HoldChange) error
+	Finish(context.Context, int64, store.Result, store.HoldChange, ...store.Query) error
 	OpenCommands(context.Context) ([]store.OpenCommand, error)
 	Command(context.Context, int64) (api.Command, error)
 	AddQueries(context.Context, []store.Query) error

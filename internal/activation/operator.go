@@ -142,11 +142,8 @@ func (m *Manager) record(ctx context.Context, c *cause, kind string, argv []stri
 	if err != nil {
 		return api.Command{Kind: kind, State: string(r.State), Argv: argv, Targets: names(vols), Cause: by, Created: m.Now(), Finished: m.Now(), Outcome: outcome}, derr
 	}
-	if err := m.Journal.Finish(ctx, id, r, store.HoldChange{}); err != nil {
+	if err := m.Journal.Finish(ctx, id, r, store.HoldChange{}, c.take()...); err != nil {
 		m.Log.Error("cannot journal an operator's command", "command_id", id, "err", err)
-	}
-	if err := m.Journal.AddQueries(ctx, c.take()); err != nil {
-		m.Log.Error("cannot journal the looks of an operator's command", "command_id", id, "err", err)
 	}
 	if derr != nil {
 		return api.Command{ID: id}, derr

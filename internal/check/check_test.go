@@ -168,7 +168,7 @@ func rows() []row {
 		{"sanlock.daemon", "no answer", func(f *Facts) { f.Sanlock.Err = errBroken }, f, "broken", ""},
 		{"sanlock.daemon", "old", func(f *Facts) { f.Sanlock.Value.Version = "3.7.0" }, w, "3.7.0 is older", "upgrade"},
 
-		{"sanlock.watchdog", "switched off", func(f *Facts) { f.Sanlock.Value.UseWatchdog = false }, f, "split brain is possible", "use_watchdog = 1"},
+		{"sanlock.watchdog", "switched off", func(f *Facts) { f.Sanlock.Value.UseWatchdog = false }, f, "split brain is possible", "-w 0"},
 		{"sanlock.watchdog", "no wdmd", func(f *Facts) { f.Watchdog.Value.Daemon = 0 }, f, "wdmd does not run", "enable --now wdmd"},
 		{"sanlock.watchdog", "no device", func(f *Facts) { f.Watchdog.Value.Devices, f.Watchdog.Value.Open = nil, nil }, f, "the kernel has no watchdog", "softdog"},
 		{"sanlock.watchdog", "not armed", func(f *Facts) { f.Watchdog.Value.Open = nil }, f, "no watchdog open", "journalctl -u wdmd"},

@@ -85,7 +85,7 @@ func All() []Check {
 		}, {
 			"sanlock.watchdog", groupSanlock, "for a watchdog that resets this host",
 			"sanlock must run with use_watchdog, wdmd must run, and have a watchdog of the kernel open. Without it a host whose sanlock dies goes on writing while another host gets the leases: split brain. softdog is one; it cannot reset a host whose kernel has stopped.",
-			"`use_watchdog = 1` in /etc/sanlock/sanlock.conf, `systemctl enable --now wdmd`, and the module of a watchdog.", checkWatchdog,
+			"`use_watchdog = 1` in /etc/sanlock/sanlock.conf, no `-w 0` in /etc/default/sanlock (Debian 12 comes with one), `systemctl enable --now wdmd`, and the module of a watchdog.", checkWatchdog,
 		}, {
 			"sanlock.host_name", groupSanlock, "for our_host_name in sanlock.conf",
 			"By this name other hosts name this one as a holder, and reach it. Without it sanlock makes up a new one at each start.",

@@ -45,7 +45,7 @@ func checkWatchdog(f *Facts) Result {
 	case f.Sanlock.Err != nil || !d.Running:
 		return skip("sanlock does not run")
 	case !d.UseWatchdog:
-		found.fail("set use_watchdog = 1 in /etc/sanlock/sanlock.conf, 'systemctl enable --now wdmd', stop the lockspaces and restart sanlock", "sanlock runs without one")
+		found.fail("set use_watchdog = 1 in /etc/sanlock/sanlock.conf, take '-w 0' out of /etc/default/sanlock if it is there, 'systemctl enable --now wdmd', stop the lockspaces and restart sanlock", "sanlock runs without one")
 		found.add("", danger)
 		return found.result("")
 	case f.Watchdog.Err != nil:

@@ -56,14 +56,17 @@ func (d *Daemon) hostGoesDown() bool {
 	return strings.TrimSpace(string(res.Stdout)) == "stopping"
 }
 
-// startLockspaces starts the lockspaces that the boot did not. Until that has ended the
-// hook is told to be patient: guests that start with the host wait for theirs.
+// startLockspaces starts the lockspaces that the boot did not. Until they are, the hook is told to
+// be patient: guests that start with the host wait for theirs.
 func (d *Daemon) startLockspaces(ctx context.Context) {
-	d.engine.StartLockspaces(ctx)
-	d.booted.Store(true)
-	if err := d.writeHookSettings(); err != nil {
-		d.log.Error("cannot tell the hook its settings", "err", err)
-	}
+	d.engine.StartLockspaces(ctx, func() {
+		if d.booted.Swap(true) {
+			return
+		}
+		if err := d.writeHookSettings(); err != nil {
+			d.log.Error("cannot tell the hook its settings", "err", err)
+		}
+	})
 }
 
 // writeHookSettings tells the hook what it must know without the daemon.

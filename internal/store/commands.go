@@ -69,10 +69,14 @@ func (s *Store) Running(ctx context.Context, id int64, pid int, start uint64) er
 	})
 }
 
-// Finish writes a command's result, and what it means for the holds, in one transaction.
-func (s *Store) Finish(ctx context.Context, id int64, r Result, holds HoldChange) error {
+// Finish writes a command's result, what it means for the holds, and what was looked at for it, in one
+// transaction.
+func (s *Store) Finish(ctx context.Context, id int64, r Result, holds HoldChange, queries ...Query) error {
 	return s.transact(ctx, beforeVerdict, func(tx *sql.Tx) error {
 		if err := changeHolds(ctx, tx, holds); err != nil {
+			return err
+		}
+		if err := addQueries(ctx, tx, queries); err != nil {
 			return err
 		}
 		return finishCommand(ctx, tx, id, r, s.opts.Now())

@@ -118,6 +118,24 @@ func TestNoSuchCommand(t *testing.T) {
 	assert.Equal(t, api.KindNotFound, api.KindOf(err))
 }
 
+// What was looked at for a command is written with its result.
+func TestFinishWithQueries(t *testing.T) {
+	s, now := open(t)
+	id, err := s.Begin(ctx, Intent{Kind: "peer request", Argv: []string{"lend"}, Cause: "peer kvm-b"}, HoldChange{})
+	require.NoError(t, err)
+	require.NoError(t, s.Finish(ctx, id, Result{State: model.StateCompleted}, HoldChange{}, Query{
+		Intent: Intent{Kind: "query", Argv: []string{"lvs"}, Cause: "peer kvm-b"}, Result: Result{State: model.StateCompleted}, Started: *now, Duration: time.Second,
+	}))
+	commands, err := s.Commands(ctx, api.CommandFilter{Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, commands, 2)
+	kinds := map[string]string{}
+	for _, c := range commands {
+		kinds[c.Kind] = c.State
+	}
+	assert.Equal(t, map[string]string{"peer request": "COMPLETED", "query": "COMPLETED"}, kinds)
+}
+
 func TestHookCalls(t *testing.T) {
 	s, now := open(t)
 	id, err := s.AddHookCall(ctx, api.HookCall{Guest: "vm\x001\xff", UUID: "u", Op: "prepare", SubOp: "begin", Extra: "-"})

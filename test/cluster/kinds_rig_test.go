@@ -382,11 +382,11 @@ func (m mortalJournal) Begin(ctx context.Context, in store.Intent, change store.
 	return m.Journal.Begin(ctx, in, change)
 }
 
-func (m mortalJournal) Finish(ctx context.Context, id int64, r store.Result, change store.HoldChange) error {
+func (m mortalJournal) Finish(ctx context.Context, id int64, r store.Result, change store.HoldChange, queries ...store.Query) error {
 	if m.k.isDead() {
 		return errKilled
 	}
-	return m.Journal.Finish(ctx, id, r, change)
+	return m.Journal.Finish(ctx, id, r, change, queries...)
 }
 
 func (m mortalJournal) ChangeHolds(ctx context.Context, change store.HoldChange) error {

@@ -98,7 +98,7 @@ func (m *Memory) Running(_ context.Context, id int64, pid int, start uint64) err
 }
 
 // Finish records what came of a command.
-func (m *Memory) Finish(_ context.Context, id int64, r store.Result, holds store.HoldChange) error {
+func (m *Memory) Finish(_ context.Context, id int64, r store.Result, holds store.HoldChange, _ ...store.Query) error {
 	return m.do(holds, func() error {
 		c, known := m.commands[id]
 		if !known {

@@ -20,7 +20,10 @@ var withMutants = flag.String("mutants", "", "break rules of the engine and see 
 
 type mutant struct{ name, file, old, new string }
 
-// mutants are rules of the engine that are taken away, one at a time.
+// mutants are rules of the engine that are taken away, one at a time. Two are not among them. That
+// a migration waits for what is still ending here saves it a refusal at best. That what a guest has
+// given up is not lent matters only where its end has the volume group's turn first, in a moment
+// that no point of a schedule lies in.
 var mutants = []mutant{
 	{
 		"promotes without looking for other shared holders", "ensure.go",
@@ -87,20 +90,12 @@ var mutants = []mutant{
 		"if err == nil && ctx.Err() != nil {", "if false {",
 	},
 	{
-		"migrate does not wait for what is still ending here", "incoming.go",
-		"if err := m.awaitEnded(ctx, t); err != nil {", "if err := error(nil); err != nil {",
-	},
-	{
 		"lends what is not yet promoted here", "lend.go",
 		"if h.Phase == model.PhaseIncoming || h.Phase != model.PhaseEnding && !now.ofHold(h).Is(h.Wanted()) {", "if false && !now.ofHold(h).Is(h.Wanted()) {",
 	},
 	{
 		"a reader asks only hosts that are known to live", "incoming.go",
 		"if h.Self { // a dead host", "if h.Self || h.State != model.HostLive { // a dead host",
-	},
-	{
-		"lends what its guest has given up", "lend.go",
-		"if !m.stillHolds(h) {", "if false {",
 	},
 	{
 		"holds of an earlier boot count", "reconcile.go",
@@ -132,6 +127,13 @@ var claimMutants = []mutant{
 	},
 }
 
+// seldom are tests that notice mutants for which 200 schedules are too few.
+var seldom = map[string]string{
+	"does not wait for commands of the last daemon": "TestSafetyLeftoverWithoutPid$",
+	"does not undo a failed start":                  "TestRetainedSurvivesAFailedStart$",
+	"holds of an earlier boot count":                "TestRebootDropsTheHolds$",
+}
+
 // broken is the file of a mutant, and its code without the rule.
 func (m mutant) broken(t *testing.T) (file, code string) {
 	t.Helper()
@@ -154,7 +156,7 @@ func TestMutantsAreFound(t *testing.T) {
 	}
 }
 
-// TestMutants takes rules of the engine away and wants the simulation to fail: a test that
+// TestMutants takes rules of the engine away and wants a simulation, or a test, to fail: one that
 // cannot fail is worth nothing. It compiles each of them, so it is not part of make test;
 // see make mutants.
 func TestMutants(t *testing.T) {
@@ -176,17 +178,27 @@ func TestMutants(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
 			patience, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(patience, "go", "test", "-count=1", "-vet=off", "-timeout=9m", "-overlay="+filepath.Join(dir, "overlay.json"),
-				sim, ".", "-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks="+*withMutants)
-			out, err := cmd.CombinedOutput()
+			run := func(args ...string) (string, error) {
+				args = append([]string{"test", "-count=1", "-vet=off", "-timeout=9m", "-overlay=" + filepath.Join(dir, "overlay.json"), "."}, args...)
+				out, err := exec.CommandContext(patience, "go", args...).CombinedOutput()
+				return string(out), err
+			}
+			out, err := "", error(nil)
+			noticed := "--- FAIL: Test"
+			if test := seldom[m.name]; test != "" {
+				out, err = run("-run=" + test)
+			} else {
+				noticed = "[rapid] failed after"
+				out, err = run(sim, "-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks="+*withMutants)
+			}
 			assert.Error(t, err)
-			assert.Contains(t, string(out), "[rapid] failed after", "the simulation does not notice")
-			for line := range strings.Lines(string(out)) {
-				if strings.Contains(line, "[rapid] failed after") || strings.Contains(line, "undefined") || strings.Contains(line, "declared and not used") {
+			assert.Contains(t, out, noticed, "nothing notices")
+			for line := range strings.Lines(out) {
+				if strings.Contains(line, noticed) || strings.Contains(line, "undefined") || strings.Contains(line, "declared and not used") {
 					t.Log(strings.TrimSpace(line))
 				}
 			}
-			assert.NotContains(t, string(out), "[build failed]", "%s", out)
+			assert.NotContains(t, out, "[build failed]", "%s", out)
 		})
 	}
 }

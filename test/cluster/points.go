@@ -70,8 +70,8 @@ func (j journal) Running(ctx context.Context, id int64, pid int, start uint64) e
 	return j.write(ctx, "running", func() error { return j.Journal.Running(ctx, id, pid, start) })
 }
 
-func (j journal) Finish(ctx context.Context, id int64, r store.Result, holds store.HoldChange) error {
-	return j.write(ctx, "finish", func() error { return j.Journal.Finish(ctx, id, r, holds) })
+func (j journal) Finish(ctx context.Context, id int64, r store.Result, holds store.HoldChange, queries ...store.Query) error {
+	return j.write(ctx, "finish", func() error { return j.Journal.Finish(ctx, id, r, holds, queries...) })
 }
 
 func (j journal) AddQueries(ctx context.Context, queries []store.Query) error {

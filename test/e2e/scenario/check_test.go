@@ -22,6 +22,7 @@ set -e
 vgchange --lockstop `+cluster.VG+`
 systemctl stop virtlvmd.service lvmlockd.service sanlock.service
 sed -i 's/use_watchdog = 0/use_watchdog = 1/' /etc/sanlock/sanlock.conf
+sed -i 's/-w 0//' /etc/default/sanlock # Debian 12 has it there
 systemctl unmask -q wdmd.service
 systemctl enable -q wdmd.service
 systemctl start wdmd.service sanlock.service lvmlockd.service virtlvmd.service`)
