@@ -36,7 +36,8 @@ import (
 
 // stopPatience bounds a clean stop: what an LVM command has not finished by then goes on
 // without us and is looked at by the next daemon. downPatience is for what is given up
-// while the host goes down; both are within the unit's TimeoutStopSec.
+// while the host goes down; both, and some 15 s between them for the last reports and for
+// systemctl, are within the unit's TimeoutStopSec.
 const (
 	stopPatience = 30 * time.Second
 	downPatience = 45 * time.Second
