@@ -170,7 +170,7 @@ func (m *Manager) inVG(ctx context.Context, vg, lv string) (model.Volume, bool, 
 		return model.Volume{}, false, err
 	}
 	if inv == nil {
-		return model.Volume{}, false, api.NewError(api.KindNotFound, fmt.Sprintf("there is no volume group %s on this host", vg))
+		return model.Volume{}, false, unseen(vg)
 	}
 	if inv.unlocked {
 		return model.Volume{}, false, api.NewError(api.KindLocking, fmt.Sprintf("volume group %s could only be read without its lock; what it says may be out of date", vg))
@@ -244,7 +244,7 @@ func (m *Manager) RemoveMade(ctx context.Context, w Work, name string) error {
 	}
 	ctx = w.context(ctx)
 	v, err := m.Lookup(ctx, name)
-	if api.KindOf(err) == api.KindNotFound {
+	if IsGone(err) {
 		return m.GiveBack(ctx, w.Key)
 	}
 	if err != nil {
