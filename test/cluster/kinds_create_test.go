@@ -175,6 +175,11 @@ func TestVolumeCreateLeavesNothingActive(t *testing.T) {
 			assert.Contains(t, v.Reason, "; vg_two/new is left half made: vg_two/new is a disk of guest vm2, which is defined on kvm-b")
 			assert.Equal(t, "off", r.state(r.a, "vg_two/new"))
 			r.released(r.a)
+			rows, err := r.a.Store().Commands(ctx, api.CommandFilter{Limit: 100})
+			require.NoError(t, err)
+			for _, row := range rows {
+				assert.False(t, row.Kind == "create" && strings.Contains(row.Outcome, "off"), "it was made, and active: %s", row.Outcome)
+			}
 		})
 	}
 }
