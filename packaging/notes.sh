@@ -73,7 +73,7 @@ reload() {
 		active "$unit.service" || continue
 		started=$(since "$unit.service")
 		if [ -z "$started" ] || ! found "$ours" "$started"; then
-			say "$unit has been running since before there was a hook and does not call it yet: systemctl reload $unit"
+			say "$unit has been running since before this hook was there and may not call it yet: systemctl reload $unit"
 		fi
 	done
 }

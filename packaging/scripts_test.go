@@ -310,23 +310,24 @@ func TestEveryUnitIsPackaged(t *testing.T) {
 }
 
 // What the daemon gives up while the host goes down needs the lock manager and the way to the
-// storage, and libvirt must have ended: units stop in the opposite order.
+// storage, and the guests and libvirt must have ended: units stop in the opposite order.
 func TestOrderOfUnits(t *testing.T) {
-	after := func(file string) []string {
+	of := func(key, file string) []string {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
 		var all []string
 		for _, line := range strings.Split(string(data), "\n") {
-			if units, ok := strings.CutPrefix(line, "After="); ok {
+			if units, ok := strings.CutPrefix(line, key+"="); ok {
 				all = append(all, strings.Fields(units)...)
 			}
 		}
 		return all
 	}
 	assert.ElementsMatch(t, []string{"sanlock.service", "lvmlockd.service", "lvmlocks.service", "network.target", "remote-fs-pre.target"},
-		after("../systemd/virtlvmd.service"))
+		of("After", "../systemd/virtlvmd.service"))
+	assert.Equal(t, []string{"libvirt-guests.service"}, of("Before", "../systemd/virtlvmd.service"))
 	for _, libvirt := range []string{"libvirtd", "virtqemud"} {
-		assert.Equal(t, []string{"virtlvmd.service"}, after("../systemd/"+libvirt+".service.d/50-virtlvm.conf"))
+		assert.Equal(t, []string{"virtlvmd.service"}, of("After", "../systemd/"+libvirt+".service.d/50-virtlvm.conf"))
 	}
 }
 

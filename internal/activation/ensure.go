@@ -30,7 +30,7 @@ func (m *Manager) ensureVG(ctx context.Context, vg string) {
 	}
 	leave, err := m.enterVG(ctx, vg)
 	if err != nil {
-		m.reportVG(vg, err)
+		m.reportBlind(vg, err)
 		return
 	}
 	defer leave()
@@ -43,12 +43,12 @@ func (m *Manager) ensureLocked(ctx context.Context, vg string) {
 	stuckErr := m.stuckError(vg, m.queue(vg))
 	m.mu.Unlock()
 	if stuckErr != nil {
-		m.reportVG(vg, stuckErr)
+		m.reportBlind(vg, stuckErr)
 		return
 	}
 	now, err := m.lookAwaiting(ctx, vg)
 	if err != nil {
-		m.reportVG(vg, err)
+		m.reportBlind(vg, err)
 		return
 	}
 	jobs := m.jobs(vg, now)

@@ -45,7 +45,7 @@ func (m *Manager) askRelease(ctx context.Context, needs []model.Need, refused er
 			}
 			short, cancel := context.WithTimeout(ctx, releasePatience)
 			var answer api.ReleaseAnswer
-			err := m.Peers.Call(short, h.Host, api.RoutePeerRelease, api.ReleaseRequest{Volume: v.Name(), VGUUID: v.ID.VG, LVUUID: v.ID.LV}, &answer)
+			err := m.call(short, h.Host, api.RoutePeerRelease, api.ReleaseRequest{Volume: v.Name(), VGUUID: v.ID.VG, LVUUID: v.ID.LV}, &answer)
 			cancel()
 			if err != nil {
 				why := err.Error()

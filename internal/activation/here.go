@@ -49,6 +49,11 @@ func (m *Manager) LocksHere(ctx context.Context, q api.LocksQuery) (api.LocksAns
 	return answer, nil
 }
 
+// PeerLocks is LocksHere for another host.
+func (m *Manager) PeerLocks(ctx context.Context, peer string, q api.LocksQuery) (api.LocksAnswer, error) {
+	return peerQuery(ctx, m, peer, "locks "+q.VG, func(ctx context.Context) (api.LocksAnswer, error) { return m.LocksHere(ctx, q) })
+}
+
 func (m *Manager) vgUUID(ctx context.Context, vg string) (string, error) {
 	m.mu.Lock()
 	known := m.known

@@ -12,19 +12,21 @@ import (
 )
 
 // LiveHosts lists the names of the live hosts in the lockspaces of our VGs, this one
-// included, as sanlock knows them. With an error it lists those that it could find out.
+// included, as sanlock knows them. With an error it lists those that it could find out, and
+// there may be more.
 func (m *Manager) LiveHosts(ctx context.Context) ([]string, error) {
 	byVG, failed := m.lockspaces(ctx)
 	names := map[string]bool{}
-	for _, hosts := range byVG {
+	for vg, hosts := range byVG {
 		for _, h := range hosts {
-			if h.Name != "" && h.State != model.HostDead {
+			switch {
+			case h.State == model.HostDead:
+			case h.Name == "":
+				failed = errors.Join(failed, fmt.Errorf("the name of host_id %d in the lockspace of %s is not known", h.ID, vg))
+			default:
 				names[h.Name] = true
 			}
 		}
-	}
-	if len(names) > 0 {
-		failed = nil
 	}
 	return sortedKeys(names), failed
 }

@@ -24,7 +24,7 @@ func (m *Manager) unsaved(ctx context.Context, v model.Volume) error {
 // namedBut is unnamed without the guests that may name it.
 func (m *Manager) namedBut(ctx context.Context, v model.Volume, may func(api.WritersAnswer) bool) error {
 	q := api.WritersQuery{Volumes: []api.LentVolume{{VGUUID: v.ID.VG, LVUUID: v.ID.LV, Name: v.Name()}}}
-	answer, err := m.Named(ctx, m.Host, q)
+	answer, err := m.namedHere(q)
 	if err == nil && answer.Guest != "" && !may(answer) {
 		err = namedBy(v, answer, m.Host)
 	}
@@ -37,7 +37,7 @@ func (m *Manager) namedBut(ctx context.Context, v model.Volume, may func(api.Wri
 	}
 	for _, host := range hosts {
 		var answer api.WritersAnswer
-		if err := m.Peers.Call(ctx, host, api.RoutePeerNamed, q, &answer); err != nil {
+		if err := m.call(ctx, host, api.RoutePeerNamed, q, &answer); err != nil {
 			return api.NewError(api.KindUnknown, fmt.Sprintf("%s cannot say whether a guest that is defined there names %s: %v", host, v.Name(), err))
 		}
 		if answer.Guest != "" && !may(answer) {
@@ -82,9 +82,15 @@ func namedBy(v model.Volume, a api.WritersAnswer, host string) error {
 }
 
 // Named answers a host that asks whether a guest that is defined here names one of some
-// volumes, running or not; one with a managed-save image before others. A definition that is
-// not understood makes the answer unknown.
-func (m *Manager) Named(_ context.Context, _ string, q api.WritersQuery) (api.WritersAnswer, error) {
+// volumes.
+func (m *Manager) Named(ctx context.Context, peer string, q api.WritersQuery) (api.WritersAnswer, error) {
+	return peerQuery(ctx, m, peer, "named", func(context.Context) (api.WritersAnswer, error) { return m.namedHere(q) })
+}
+
+// namedHere is whether a guest that is defined here names one of some volumes, running or not; one
+// with a managed-save image before others. A definition that is not understood makes the answer
+// unknown.
+func (m *Manager) namedHere(q api.WritersQuery) (api.WritersAnswer, error) {
 	var guests []*domain.Domain
 	err := errors.New("nobody has said where they are")
 	if m.Definitions != nil {

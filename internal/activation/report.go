@@ -106,7 +106,7 @@ func (m *Manager) reportJobs(jobs []job, err error) {
 		}
 		u, known := m.report.unwanted[j.volume.ID]
 		if !known {
-			u.Since = m.Now()
+			u.Since = m.sinceWhen(j)
 		}
 		u.Volume, u.Wanted, u.Actual = j.volume.Name(), string(j.want), j.have.String()
 		u.Guest = guestsOf(j.holds)
@@ -127,6 +127,39 @@ func (m *Manager) reportJobs(jobs []job, err error) {
 			delete(m.report.unwanted, id)
 			delete(m.report.reasons, id)
 			delete(m.report.rivals, id)
+		}
+	}
+}
+
+// sinceWhen is since when a volume has not been as wanted that is found so for the first time: since
+// its guest has ended or its migration has, which the journal knows, else since now. It must be
+// called with m.mu held.
+func (m *Manager) sinceWhen(j job) time.Time {
+	since := m.Now()
+	for _, h := range j.holds {
+		s := m.stories[h.Owner]
+		ended := s != nil && h.Phase == model.PhaseHeld && j.have.Is(model.ModeSH) && (s.told(model.StepSwitched) || s.told(model.StepTakenBack))
+		if at := time.UnixMilli(h.Since); h.Since > 0 && at.Before(since) && (ended || j.want == model.ModeOff) {
+			since = at
+		}
+	}
+	return since
+}
+
+// reportBlind reports a VG that cannot be looked at or worked on: what should be off there is
+// not known to be. What was not as wanted before is still reported.
+func (m *Manager) reportBlind(vg string, err error) {
+	m.reportVG(vg, err)
+	jobs := m.jobs(vg, local{})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, j := range jobs {
+		if _, known := m.report.unwanted[j.volume.ID]; known || j.want != model.ModeOff {
+			continue
+		}
+		m.report.unwanted[j.volume.ID] = api.Unwanted{
+			Volume: j.volume.Name(), Guest: guestsOf(j.holds), Wanted: string(j.want), Actual: "unknown",
+			Since: m.sinceWhen(j), Next: j.next(), Failed: m.Now(), Reason: oneLine(err.Error()),
 		}
 	}
 }

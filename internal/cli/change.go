@@ -16,7 +16,7 @@ import (
 func (p *program) activateCommand() *cli.Command {
 	return &cli.Command{
 		Name: "activate", Usage: "activate a volume on this host", UsageText: "virtlvm activate VG/LV [--shared]",
-		Description: description("Takes the volume's lock exclusively, so that it can be used here and by no guest\nelsewhere, until `virtlvm deactivate`. With --shared other hosts may share it.", "virtlvm activate vg_san/template --shared"),
+		Description: description("Takes the volume's lock exclusively, so that it can be used here and by no guest\nelsewhere, until `virtlvm deactivate` or until the host goes down. With --shared other\nhosts may share it.", "virtlvm activate vg_san/template --shared"),
 		Flags:       []cli.Flag{&cli.BoolFlag{Name: "shared", Usage: "share the volume with other hosts"}},
 		Action: func(c *cli.Context) error {
 			mode := model.ModeEX

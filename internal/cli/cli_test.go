@@ -35,6 +35,29 @@ func TestReorder(t *testing.T) {
 	}
 }
 
+func TestHowAMigrationWent(t *testing.T) {
+	side := func(state string, steps ...string) api.HandoffSide {
+		s := api.HandoffSide{State: state}
+		for _, step := range steps {
+			s.Steps = append(s.Steps, api.HandoffStep{Step: step})
+		}
+		return s
+	}
+	for want, m := range map[string]api.Migration{
+		"under way":                           {Source: side(api.HandoffUnderWay), Destination: side(api.HandoffUnknown)},
+		"done":                                {Source: side(api.HandoffUnknown), Destination: side("exclusive", "switched", "exclusive")},
+		"done, and the guest has ended since": {Source: side("released", "gone", "released"), Destination: side("released", "taken", "switched", "released")},
+		"over, the guest has ended on both hosts": {Source: side("released", "gone", "released"), Destination: side("released", "taken", "failed", "released")},
+		"failed, the source has its volumes back": {Source: side("exclusive", "taken back", "exclusive"), Destination: side("released", "taken", "failed", "released")},
+		"failed":                         {Source: side(api.HandoffUnknown), Destination: side("released", "taken", "failed", "released")},
+		"refused, nothing was changed":   {Source: side("refused", "refused"), Destination: side("refused", "refused")},
+		"only the definition was copied": {Source: side("nothing lent"), Destination: side("nothing lent")},
+		"its end is not known here":      {Source: side("released", "gone", "released"), Destination: side(api.HandoffUnknown)},
+	} {
+		assert.Equal(t, want, howItWent(m))
+	}
+}
+
 func TestCell(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                "-",

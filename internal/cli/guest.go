@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -111,6 +112,8 @@ func sideRows(side model.HandoffSide, s api.HandoffSide) [][]string {
 	return rows
 }
 
+func switched(s api.HandoffStep) bool { return s.Step == string(model.StepSwitched) }
+
 // howItWent is a migration in a few words. The destination knows best.
 func howItWent(m api.Migration) string {
 	source, destination := model.Step(m.Source.State), model.Step(m.Destination.State)
@@ -125,6 +128,10 @@ func howItWent(m api.Migration) string {
 		return "refused, nothing was changed"
 	case source == model.StepNothingLent || destination == model.StepNothingLent:
 		return "only the definition was copied"
+	case destination == model.StepReleased && slices.ContainsFunc(m.Destination.Steps, switched):
+		return "done, and the guest has ended since"
+	case destination == model.StepReleased && source == model.StepReleased:
+		return "over, the guest has ended on both hosts"
 	case destination == model.StepReleased || destination == model.StepDenied:
 		return "failed"
 	}

@@ -129,6 +129,26 @@ socket_group = ""
 	assert.Equal(t, map[string][]string{"vg_old": {"kvm-a", "kvm-b"}}, cfg.Claims())
 }
 
+// A configuration of an older version is read by this one: an upgrade must not keep the daemon
+// from starting. A key that is given up stays known.
+func TestConfigurationOfAnOlderVersion(t *testing.T) {
+	data, err := os.ReadFile("testdata/every-key.toml")
+	require.NoError(t, err)
+	_, err = Parse("every-key.toml", data)
+	require.NoError(t, err)
+	section, there := "", map[string]bool{}
+	for _, line := range strings.Split(string(data), "\n") {
+		if strings.HasPrefix(line, "[") {
+			section = strings.Trim(line, "[]")
+		} else if key, _, ok := strings.Cut(line, " = "); ok {
+			there[section+"."+key] = true
+		}
+	}
+	for _, s := range settings {
+		assert.True(t, there[s.section+"."+s.key], "%s.%s is missing in testdata/every-key.toml", s.section, s.key)
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	tests := []struct {
 		name, text string

@@ -63,6 +63,7 @@ type Daemon struct {
 	live       struct {
 		mu    sync.Mutex
 		names []string
+		more  error // why there may be others
 		at    time.Time
 	}
 	site    site // fence_status

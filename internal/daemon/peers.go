@@ -54,6 +54,9 @@ func (d *Daemon) newPeers() *peer.Peers {
 		Self: func() string { return d.host },
 		Discover: func(ctx context.Context) ([]string, error) {
 			live, err := d.engine.LiveHosts(ctx)
+			if len(live) > 0 {
+				err = nil // 'virtlvm status' tells which lockspace cannot be read
+			}
 			return append(live, members(d.config.Load())...), err
 		},
 		Observe: d.counters.called,
@@ -124,16 +127,14 @@ func (d *Daemon) peerAllowed(ctx context.Context, name string) error {
 		return nil
 	}
 	live, err := d.liveHosts(ctx)
-	if err != nil && d.engine.AwaitReady(ctx) == nil { // this daemon has just been started
+	if err != nil && !slices.Contains(live, name) && d.engine.AwaitReady(ctx) == nil { // this daemon has just been started
 		live, err = d.liveHosts(ctx)
 	}
-	if err != nil {
+	switch {
+	case slices.Contains(live, name):
+		return nil
+	case err != nil:
 		return api.NewError(api.KindLocking, fmt.Sprintf("cannot tell whether %s is a host of the cluster: %v", name, err))
-	}
-	for _, host := range live {
-		if host == name {
-			return nil
-		}
 	}
 	return api.NewError(api.KindForbidden, fmt.Sprintf("%s is no live host of a lockspace of %s (%s)", name, d.host, strings.Join(live, ", ")))
 }
@@ -145,7 +146,7 @@ func (d *Daemon) otherHosts(ctx context.Context) []string {
 	names := append(slices.Collect(maps.Keys(cfg.Peers.Hosts)), members(cfg)...)
 	if cfg.Peers.Discover {
 		live, err := d.liveHosts(ctx)
-		if err != nil {
+		if err != nil && len(live) == 0 {
 			d.log.Warn("not all peers are known", "err", err)
 		}
 		names = append(names, live...)
@@ -157,15 +158,16 @@ func (d *Daemon) otherHosts(ctx context.Context) []string {
 // a host asks several things in a row.
 const liveFor = 10 * time.Second
 
+// liveHosts are the live hosts of the lockspaces; with an error there may be more.
 func (d *Daemon) liveHosts(ctx context.Context) ([]string, error) {
 	d.live.mu.Lock()
 	defer d.live.mu.Unlock()
 	if time.Since(d.live.at) < liveFor {
-		return d.live.names, nil
+		return d.live.names, d.live.more
 	}
 	names, err := d.engine.LiveHosts(ctx)
-	if err == nil {
-		d.live.names, d.live.at = names, time.Now()
+	if err == nil || len(names) > 0 {
+		d.live.names, d.live.more, d.live.at = names, err, time.Now()
 	}
 	return names, err
 }

@@ -61,6 +61,20 @@ func TestWhoIsAPeerIsNotKnownYet(t *testing.T) {
 	require.NoError(t, d.peerAllowed(t.Context(), "kvm-b"))
 }
 
+// A host of a lockspace that cannot be read is no stranger: it is not known.
+func TestWhoIsAPeerIsKnownInPart(t *testing.T) {
+	d := host(t, true, []string{"kvm-a", "kvm-b"})
+	d.engine = activation.New(activation.Deps{Now: time.Now})
+	d.live.more = api.NewError(api.KindLocking, "cannot read the hosts of volume group vg_two")
+	require.NoError(t, d.peerAllowed(t.Context(), "kvm-b"))
+	ctx, done := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer done()
+	err := d.peerAllowed(ctx, "kvm-x")
+	require.EqualError(t, err, "cannot tell whether kvm-x is a host of the cluster: cannot read the hosts of volume group vg_two")
+	assert.Equal(t, api.KindLocking, api.KindOf(err))
+	assert.Equal(t, []string{"kvm-b"}, d.otherHosts(t.Context()))
+}
+
 func TestOtherHosts(t *testing.T) {
 	assert.ElementsMatch(t, []string{"kvm-b", "kvm-c"}, host(t, true, []string{"kvm-a", "kvm-b"}, "kvm-c").otherHosts(t.Context()))
 	assert.ElementsMatch(t, []string{"kvm-c"}, host(t, false, []string{"kvm-a", "kvm-b"}, "kvm-c").otherHosts(t.Context()))

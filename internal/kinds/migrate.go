@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"virtlvm/internal/api"
@@ -333,11 +334,11 @@ func (k migrate) exclusive(ctx context.Context, p migratePlan) bool {
 
 // search asks every host that is alive, and the two of the migration unless they are
 // certainly off: without lvmlockd nobody tells which hosts are alive. One that is off runs
-// nothing; one that does not answer may.
+// nothing; one that does not answer may, and so may one of a lockspace that cannot be read.
 func (k migrate) search(ctx context.Context, p migratePlan) (command.Verdict, error) {
-	live, err := k.Engine.LiveHosts(ctx)
-	if err != nil {
-		return command.Verdict{}, notKnown("cannot tell which hosts are alive: %v", err)
+	live, unread := k.Engine.LiveHosts(ctx)
+	if unread != nil && len(live) == 0 {
+		return command.Verdict{}, notKnown("cannot tell which hosts are alive: %v", unread)
 	}
 	for _, host := range []string{p.From, p.To} {
 		if !slices.Contains(live, host) && !k.Engine.Off(ctx, host) {
@@ -359,6 +360,8 @@ func (k migrate) search(ctx context.Context, p migratePlan) (command.Verdict, er
 		found, at = host, g
 	}
 	switch {
+	case found == "" && unread != nil:
+		return notYet("%s runs on none of %s, and there may be other hosts: %v", p.Guest, strings.Join(live, ", "), unread), nil
 	case found == "":
 		return notDone("%s has stopped: it runs on no host", p.Guest), nil
 	case !at.as(p):

@@ -18,9 +18,9 @@ const (
 	hostsFile = "known_hosts"
 )
 
-// sshOptions are what a daemon's ssh does otherwise than a person's: it takes its own key
-// and no other, believes only host keys that are known, and shares no connection with
-// anybody. With no key of its own, those of root are tried.
+// sshOptions are what a daemon's ssh does otherwise than a person's: it takes its own key,
+// believes only host keys that are known, and shares no connection with anybody. Where it has no
+// key of its own, or the other host does not take that (yet), those of root are tried.
 func sshOptions(dir string) []string {
 	options := []string{
 		"StrictHostKeyChecking=yes",
@@ -35,7 +35,9 @@ func sshOptions(dir string) []string {
 	}
 	key := filepath.Join(dir, keyFile)
 	if _, err := os.Stat(key); err == nil {
-		options = append(options, "IdentitiesOnly=yes", "IdentityFile="+key)
+		// A key that is named takes the place of the usual ones, so these are named as well.
+		options = append(options, "IdentitiesOnly=yes", "IdentityFile="+key,
+			"IdentityFile=~/.ssh/id_ed25519", "IdentityFile=~/.ssh/id_ecdsa", "IdentityFile=~/.ssh/id_rsa")
 	}
 	return options
 }

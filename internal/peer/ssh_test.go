@@ -48,7 +48,10 @@ func TestKeyOfOurOwn(t *testing.T) {
 	key := filepath.Join(dir, "id_ed25519")
 	require.NoError(t, os.WriteFile(key, nil, 0o600))
 	options := sshOptions(dir)
-	assert.Equal(t, []string{"IdentitiesOnly=yes", "IdentityFile=" + key}, options[len(options)-2:])
+	assert.Equal(t, []string{
+		"IdentitiesOnly=yes", "IdentityFile=" + key,
+		"IdentityFile=~/.ssh/id_ed25519", "IdentityFile=~/.ssh/id_ecdsa", "IdentityFile=~/.ssh/id_rsa",
+	}, options[len(options)-5:], "and root's after it")
 }
 
 // The name that counts is the one of the forced command, not the one we ask for.

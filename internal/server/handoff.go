@@ -17,7 +17,7 @@ type Handoff interface {
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
 	HandoffSides(ctx context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error)
 	Notice(peer string, n api.PeerNotice)
-	LocksHere(context.Context, api.LocksQuery) (api.LocksAnswer, error)
+	PeerLocks(ctx context.Context, peer string, q api.LocksQuery) (api.LocksAnswer, error)
 	Release(ctx context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error)
 	Retain(ctx context.Context, peer string, req api.RetainRequest) (struct{}, error)
 	Claims(ctx context.Context, peer string, q api.ClaimsQuery) (api.ClaimsAnswer, error)
@@ -45,9 +45,7 @@ func (s *Server) handoffRoutes() []route {
 		{"POST " + api.RoutePeerHello, AccessPeer, asked(func(context.Context, string, struct{}) (api.Hello, error) {
 			return api.Hello{Version: s.Version, Now: time.Now(), BootID: s.BootID}, nil
 		})},
-		{"POST " + api.RoutePeerLocks, AccessPeer, asked(func(ctx context.Context, _ string, q api.LocksQuery) (api.LocksAnswer, error) {
-			return h.LocksHere(ctx, q)
-		})},
+		{"POST " + api.RoutePeerLocks, AccessPeer, asked(h.PeerLocks)},
 		{"POST " + api.RoutePeerRelease, AccessPeer, asked(h.Release)},
 		{"POST " + api.RoutePeerRetain, AccessPeer, asked(h.Retain)},
 		{routeClaims, AccessPeer, asked(h.Claims)},

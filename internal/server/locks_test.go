@@ -57,8 +57,8 @@ type lockHandoff struct {
 	asked []string
 }
 
-func (f *lockHandoff) LocksHere(_ context.Context, q api.LocksQuery) (api.LocksAnswer, error) {
-	f.asked = append(f.asked, "locks "+q.VG)
+func (f *lockHandoff) PeerLocks(_ context.Context, peer string, q api.LocksQuery) (api.LocksAnswer, error) {
+	f.asked = append(f.asked, "locks "+peer+" "+q.VG)
 	return api.LocksAnswer{HostID: 2, Volumes: []api.LocalLock{}}, nil
 }
 
@@ -152,7 +152,7 @@ func TestLockRoutesOfPeers(t *testing.T) {
 	assert.Contains(t, body, "no: vg_san/vm1")
 	status, _ = post(api.RoutePeerRetain, `{"volume":"vg_san/vm1"}`)
 	assert.Equal(t, http.StatusOK, status)
-	assert.Equal(t, []string{"locks vg_san", "release kvm-a vg_san/vm1", "retain kvm-a vg_san/vm1"}, handoff.asked, "by the name of its key")
+	assert.Equal(t, []string{"locks kvm-a vg_san", "release kvm-a vg_san/vm1", "retain kvm-a vg_san/vm1"}, handoff.asked, "by the name of its key")
 	for _, path := range []string{api.RouteTransfer} {
 		status, _ = post(path, `{"volumes":["vg_san/vm1"],"to":"kvm-a"}`)
 		assert.Equal(t, http.StatusForbidden, status)

@@ -84,9 +84,65 @@ func TestFrozenDatabases(t *testing.T) {
 	}
 }
 
+// An upgrade that was interrupted after any of its steps, or while it copied the database, is
+// taken up again.
+func TestInterruptedUpgrade(t *testing.T) {
+	all, err := migrations()
+	require.NoError(t, err)
+	old, err := os.ReadFile(frozen(1))
+	require.NoError(t, err)
+	for _, last := range all[1 : len(all)-1] {
+		t.Run(last.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "virtlvm.db")
+			require.NoError(t, os.WriteFile(path, old, 0o600))
+			db, err := sql.Open("sqlite3", dsn(path, writerParams))
+			require.NoError(t, err)
+			for _, m := range all[1:last.number] {
+				require.NoError(t, apply(ctx, db, m))
+			}
+			require.NoError(t, db.Close())
+			half, err := os.ReadFile(path)
+			require.NoError(t, err)
+			thawed(t, half, last.number)
+		})
+	}
+}
+
+// Where the copy of the old database cannot be made, as on a full disk, nothing is changed: starts are
+// refused until it can, and the old version still finds its database.
+func TestUpgradeOnAFullDisk(t *testing.T) {
+	old, err := os.ReadFile(frozen(1))
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "virtlvm.db")
+	require.NoError(t, os.WriteFile(path, old, 0o600))
+	blocked := path + ".schema-1"
+	require.NoError(t, os.MkdirAll(filepath.Join(blocked, "x"), 0o700))
+	now := frozenAt
+	s := New(Options{Path: path, Now: func() time.Time { return now }, Notice: func(n string) { t.Errorf("taken for corrupt: %s", n) }})
+	err = s.Open(ctx)
+	require.Equal(t, api.KindDatabase, api.KindOf(err))
+	require.ErrorContains(t, err, "cannot copy the journal of schema 1 before it is changed")
+	var version int
+	db, err := sql.Open("sqlite3", dsn(path, readerParams))
+	require.NoError(t, err)
+	require.NoError(t, db.QueryRow(`PRAGMA user_version`).Scan(&version))
+	require.NoError(t, db.Close())
+	assert.Equal(t, 1, version)
+
+	require.NoError(t, os.RemoveAll(blocked))
+	now = now.Add(reopenPause)
+	holds, err := s.Holds(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, frozenHolds(), holds)
+	require.NoError(t, s.Close())
+}
+
 func thawed(t *testing.T, data []byte, schema int) {
 	path := filepath.Join(t.TempDir(), "virtlvm.db")
 	require.NoError(t, os.WriteFile(path, data, 0o600))
+	if schema < SchemaVersion() { // half of a copy, from a try before
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s.schema-%d", path, schema), data[:100], 0o600))
+	}
 	s := New(Options{Path: path, Notice: func(n string) { t.Errorf("taken for corrupt: %s", n) }})
 	require.NoError(t, s.Open(ctx))
 	defer func() { assert.NoError(t, s.Close()) }()

@@ -185,6 +185,7 @@ func TestNewerSchemaStops(t *testing.T) {
 	var newer *NewerSchemaError
 	require.ErrorAs(t, err, &newer)
 	assert.Equal(t, 9999, newer.Have)
+	assert.ErrorContains(t, err, "install that version again, or move the file away")
 }
 
 func TestUnwritableIsAnErrorAndHealsByItself(t *testing.T) {

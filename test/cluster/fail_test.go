@@ -98,6 +98,9 @@ func TestStuckCommandStopsItsGroupAlone(t *testing.T) {
 		_, err := c.SAN.AddLV("vg_two", san.LVSpec{Name: "other"})
 		require.NoError(t, err)
 		define(t, h, "vm2", 2, Disk{Path: "/dev/vg_two/other"})
+		lvs(t, c, "vm3")
+		define(t, h, "vm3", 3, Disk{Path: "vm3"})
+		require.NoError(t, h.Virt.Start(ctx, "vm3"))
 		id := fault(t, c, san.Fault{Kind: san.FaultHang, Stuck: true, Tool: "lvchange", Match: "vg_san/vm1", Times: 1})
 
 		refused(t, h, "has passed its deadline and still runs")
@@ -106,6 +109,20 @@ func TestStuckCommandStopsItsGroupAlone(t *testing.T) {
 		assert.Less(t, time.Since(began), time.Second, "at once")
 		require.NoError(t, h.Virt.Start(ctx, "vm2"), "other volume groups go on")
 		assert.Contains(t, h.Engine().Status(ctx).VGs[1].Stuck+h.Engine().Status(ctx).VGs[0].Stuck, "has not ended")
+
+		// Of what ends there meanwhile is not known that it is off.
+		before := h.now()
+		require.NoError(t, h.Virt.Destroy(ctx, "vm3"))
+		var pending []string
+		for _, u := range h.Engine().Status(ctx).Pending {
+			pending = append(pending, u.Volume)
+			if u.Volume == "vg_san/vm3" {
+				assert.Equal(t, "vm3 off unknown lvchange -an", u.Guest+" "+u.Wanted+" "+u.Actual+" "+u.Next)
+				assert.Contains(t, u.Reason, "vg_san is stuck: 'lvchange -aey vg_san/vm1'")
+				assert.False(t, u.Since.Before(before.Truncate(time.Millisecond)))
+			}
+		}
+		assert.Contains(t, pending, "vg_san/vm3")
 
 		require.NoError(t, c.SAN.ClearFaults(id))
 		require.Eventually(t, func() bool { return h.Virt.Start(ctx, "vm1") == nil }, patience, 20*time.Millisecond, "when the command ends it goes on by itself")
@@ -154,7 +171,7 @@ func TestFailedUnlockIsNotCalledReleased(t *testing.T) {
 }
 
 func TestOpenVolumeIsKept(t *testing.T) {
-	_, h := one(t)
+	c, h := one(t)
 	require.NoError(t, h.Virt.Start(ctx, "vm1"))
 	require.NoError(t, h.LVM.Open("vg_san", "vm1", 1)) // a backup, say
 	require.NoError(t, h.Virt.Destroy(ctx, "vm1"))
@@ -162,6 +179,15 @@ func TestOpenVolumeIsKept(t *testing.T) {
 	s := h.Engine().Status(ctx)
 	require.Len(t, s.Pending, 1)
 	assert.Contains(t, s.Pending[0].Reason, "open on this host")
+
+	// Since when it should be off is known to the next daemon as well.
+	since := s.Pending[0].Since.Truncate(time.Millisecond)
+	c.Advance(time.Hour)
+	h.StopDaemon()
+	h.StartDaemon()
+	s = h.Engine().Status(ctx)
+	require.Len(t, s.Pending, 1)
+	assert.WithinDuration(t, since, s.Pending[0].Since, time.Minute)
 	require.NoError(t, h.LVM.CloseVolume("vg_san", "vm1", 1))
 	settled(t, h)
 	assert.Equal(t, "un", h.Mode("vm1"))

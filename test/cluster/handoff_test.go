@@ -209,18 +209,21 @@ func TestCallsBetweenHostsAreJournalled(t *testing.T) {
 	require.NoError(t, fakevirt.Migrate(ctx, a.Virt, b.Virt, "vm1", fakevirt.MigrateOptions{}))
 	ends(t, a, "un")
 	ends(t, b, "ex")
-	rows := func(h *Host, kind string) string {
-		all, err := h.Store().Commands(ctx, api.CommandFilter{Limit: 1000})
-		require.NoError(t, err)
-		var words []string
-		for i := len(all) - 1; i >= 0; i-- {
-			if all[i].Kind == kind {
-				words = append(words, strings.Join(all[i].Argv, " ")+" "+all[i].State)
-			}
+	assert.Contains(t, journalled(t, a, "peer request"), "lend "+UUID(1)+" COMPLETED, grant "+UUID(1)+" COMPLETED")
+	assert.Equal(t, "kvm-a lend COMPLETED, kvm-a grant COMPLETED", journalled(t, b, "peer call"))
+	require.Eventually(t, func() bool { return strings.Contains(journalled(t, b, "peer request"), "notice "+UUID(1)+" COMPLETED") }, patience, 10*time.Millisecond)
+}
+
+// journalled are the rows of a kind, oldest first.
+func journalled(t *testing.T, h *Host, kind string) string {
+	t.Helper()
+	all, err := h.Store().Commands(ctx, api.CommandFilter{Limit: 1000})
+	require.NoError(t, err)
+	var words []string
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].Kind == kind {
+			words = append(words, strings.Join(all[i].Argv, " ")+" "+all[i].State)
 		}
-		return strings.Join(words, ", ")
 	}
-	assert.Contains(t, rows(a, "peer request"), "lend "+UUID(1)+" COMPLETED, grant "+UUID(1)+" COMPLETED")
-	assert.Equal(t, "kvm-a lend COMPLETED, kvm-a grant COMPLETED", rows(b, "peer call"))
-	require.Eventually(t, func() bool { return strings.Contains(rows(b, "peer request"), "notice "+UUID(1)+" COMPLETED") }, patience, 10*time.Millisecond)
+	return strings.Join(words, ", ")
 }

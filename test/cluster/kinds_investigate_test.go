@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -186,6 +188,32 @@ func TestMigrationInvestigatedWithoutLockspaces(t *testing.T) {
 	assert.Equal(t, notYet, v.Outcome, v.Reason)
 	assert.Contains(t, v.Reason, "kvm-b, which is not known to be off, cannot say whether vm1 runs there")
 	_, err := r.a.Engine().DeclareFenced(ctx, api.FencedRequest{Host: "kvm-b"}, "operator uid 0")
+	require.NoError(t, err)
+	assert.Equal(t, notDone, investigate().Outcome)
+}
+
+// A host of a lockspace that cannot be read is not asked, and may run the guest.
+func TestMigrationInvestigatedWhereNotAllHostsAreKnown(t *testing.T) {
+	r := newRig(t)
+	investigate := func() command.Verdict {
+		v, err := r.kind(r.a, api.KindGuestMigrate).Investigate(ctx, command.Command{
+			Key: "kvm-a-7", Args: json.RawMessage(`{"guest":"vm1","to":"kvm-b"}`), Plan: json.RawMessage(`{"guest":"vm1","to":"kvm-b","from":"kvm-a","uuid":"` + UUID(1) + `"}`), Executor: "kvm-a",
+		})
+		require.NoError(t, err)
+		return v
+	}
+	require.Equal(t, command.Verdict{Outcome: notDone, Reason: "vm1 has stopped: it runs on no host"}, investigate())
+	r.c.Advance(61 * time.Second) // a look at everything is due
+	require.Eventually(t, func() bool {
+		r.a.Engine().Kick()
+		return slices.Contains(r.a.Engine().KnownVGs(), "vg_two")
+	}, patience, 10*time.Millisecond)
+	_, err := r.a.Run("vgchange", "--lockstop", "vg_two")
+	require.NoError(t, err)
+	v := investigate()
+	assert.Equal(t, notYet, v.Outcome)
+	assert.Contains(t, v.Reason, "vm1 runs on none of kvm-a, kvm-b, and there may be other hosts: cannot read the hosts of volume group vg_two")
+	_, err = r.a.Run("vgchange", "--lockstart", "vg_two")
 	require.NoError(t, err)
 	assert.Equal(t, notDone, investigate().Outcome)
 }

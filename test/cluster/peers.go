@@ -165,7 +165,7 @@ type engine interface {
 	GuestState(ctx context.Context, peer string, q api.GuestQuery) (api.GuestAnswer, error)
 	HandoffSides(ctx context.Context, peer string, q api.HandoffQuery) (api.HandoffAnswer, error)
 	Notice(peer string, n api.PeerNotice)
-	LocksHere(ctx context.Context, q api.LocksQuery) (api.LocksAnswer, error)
+	PeerLocks(ctx context.Context, peer string, q api.LocksQuery) (api.LocksAnswer, error)
 	Release(ctx context.Context, peer string, req api.ReleaseRequest) (api.ReleaseAnswer, error)
 	Retain(ctx context.Context, peer string, req api.RetainRequest) (struct{}, error)
 	Claims(ctx context.Context, peer string, q api.ClaimsQuery) (api.ClaimsAnswer, error)
@@ -191,9 +191,7 @@ func dispatch(ctx context.Context, m engine, from, path string, body []byte) (an
 			return struct{}{}, nil
 		})
 	case api.RoutePeerLocks:
-		return handle(ctx, from, body, func(ctx context.Context, _ string, q api.LocksQuery) (api.LocksAnswer, error) {
-			return m.LocksHere(ctx, q)
-		})
+		return handle(ctx, from, body, m.PeerLocks)
 	case api.RoutePeerRelease:
 		return handle(ctx, from, body, m.Release)
 	case api.RoutePeerRetain:

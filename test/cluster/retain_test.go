@@ -82,8 +82,11 @@ func TestRetain(t *testing.T) {
 	assert.Equal(t, "ex", a.Mode("vm1"))
 	require.NoError(t, b.Virt.Start(ctx, "vm1"))
 	assert.Equal(t, "un ex", a.Mode("vm1")+" "+b.Mode("vm1"))
+	assert.Equal(t, "kvm-a release COMPLETED", journalled(t, b, "peer call"))
+	assert.Equal(t, "locks vg_san COMPLETED, release vg_san/vm1 COMPLETED", journalled(t, a, "peer request"))
 	err = a.Virt.Start(ctx, "vm1")
 	require.Error(t, err)
+	assert.Equal(t, "kvm-b release FAILED", journalled(t, a, "peer call"))
 	assert.Contains(t, err.Error(), "vg_san/vm1 is held exclusively by kvm-b; stop the guest that uses it there, or run 'lvchange -an vg_san/vm1' on kvm-b if nothing does (kvm-b was asked for it: vg_san/vm1 is used on kvm-b by guest vm1; stop or migrate that guest)")
 	assert.Equal(t, "un ex", a.Mode("vm1")+" "+b.Mode("vm1"))
 	for _, h := range []*Host{a, b} {

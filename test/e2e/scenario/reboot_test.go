@@ -83,7 +83,8 @@ func rebootAutostart(e *env) {
 }
 
 // rebootRunning: a host with running guests is rebooted; none of them reacts to ACPI, so
-// systemd kills them in the end. No lease outlives the host.
+// systemd kills them in the end. No lease outlives the host, not even that of a volume which an
+// operator has activated.
 func rebootRunning(e *env) {
 	e.define(disk("deaf1", e.one), e.a, e.b)
 	e.define(disk("deaf2", e.two), e.a)
@@ -91,9 +92,10 @@ func rebootRunning(e *env) {
 systemctl unmask -q libvirt-guests.service && systemctl start libvirt-guests.service`)
 	e.start(e.a, "deaf1")
 	e.start(e.a, "deaf2")
+	e.must(e.a, "virtlvm activate "+e.base.Full())
 	took := e.goesDown(e.a)
 
-	for _, v := range []cluster.Volume{e.one, e.two} {
+	for _, v := range []cluster.Volume{e.one, e.two, e.base} {
 		l, err := e.b.Lease(e.ctx, v)
 		require.NoError(e, err)
 		require.Zero(e, l.EX, "%s is still leased: %s", v.Full(), l)
@@ -108,7 +110,7 @@ systemctl unmask -q libvirt-guests.service && systemctl start libvirt-guests.ser
 	e.destroy(e.b, "deaf1")
 	e.boot(e.a)
 	e.must(e.a, "systemctl stop libvirt-guests.service; systemctl mask -q libvirt-guests.service; rm /etc/default/libvirt-guests")
-	e.released(e.one, e.two)
+	e.released(e.one, e.two, e.base)
 }
 
 // powerCut: a host loses power under a guest and comes back before sanlock has declared it
