@@ -128,12 +128,14 @@ func (m *Manager) resolve(ctx context.Context, c store.OpenCommand, now local, s
 	}
 	r := store.Result{State: model.StateFailed, ExitCode: -1, Error: "interrupted; not as wanted"}
 	want, known := wantOf(c.Argv)
+	// What a command was to make has no uuid in its row, and cannot be looked at by it.
+	known = known && !slices.ContainsFunc(c.Targets, func(v model.Volume) bool { return v.ID.LV == "" })
 	local := slices.Contains(c.Argv, "-ay")
 	switch {
 	case !sameBoot:
 		r.Outcome = "the host was rebooted: nothing of it is left"
 	case !known && !local:
-		r.Outcome = "its end was not seen"
+		r.Error, r.Outcome = "interrupted", "its end was not seen"
 	default:
 		done := true
 		for i, v := range c.Targets {

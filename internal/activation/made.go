@@ -74,8 +74,8 @@ func (m *Manager) create(ctx context.Context, w Work, vg, lv string, size int64,
 	if err != nil {
 		return err
 	}
-	name := vg + "/" + lv
-	if !found {
+	name, made := vg+"/"+lv, !found
+	if made {
 		cmd := lvm.CreateCmd(name, size, append([]string{model.TagCommand + w.Key, model.TagIncomplete + w.Key}, tags...)...)
 		e, err := m.begin(ctx, "create", cmd, []model.Volume{{VG: vg, LV: lv}}, store.HoldChange{}, journalled)
 		if err != nil {
@@ -91,10 +91,13 @@ func (m *Manager) create(ctx context.Context, w Work, vg, lv string, size int64,
 			return m.createError(e, name)
 		}
 	}
-	switch {
-	case !madeBy(v, w.Key):
+	if !madeBy(v, w.Key) {
 		return api.NewError(api.KindInUse, fmt.Sprintf("%s exists already; name another volume, or remove that one", name))
-	case v.Size != size:
+	}
+	if made || !now.ofVolume(v).Is(model.ModeOff) {
+		m.holdMade(ctx, w, v)
+	}
+	if v.Size != size {
 		return api.NewError(api.KindInternal, fmt.Sprintf("%s was to be made with %d bytes and has %d", name, size, v.Size))
 	}
 	return nil
@@ -121,6 +124,40 @@ func outcome(name string, there bool) string {
 	return name + " is not there"
 }
 
+// holdMade holds for a command what it has made and is active here, if nobody does: should it be
+// neither taken nor removed, it is off when the command gives back what it holds, and not active
+// for nobody. It must be called with the VG's turn.
+func (m *Manager) holdMade(ctx context.Context, w Work, v model.Volume) {
+	h := model.Hold{
+		Owner: w.owner(), Volume: v.ID, LockLV: v.LockLV, Name: v.Name(), Role: model.RoleMirror, Mode: model.ModeEX,
+		Phase: model.PhaseHeld, BootID: m.BootID, Since: m.Now().UnixMilli(),
+	}
+	m.mu.Lock()
+	for _, other := range m.holds {
+		if other.Volume == v.ID {
+			m.mu.Unlock()
+			return
+		}
+	}
+	m.holds[holdKey{h.Owner, h.Volume}] = h
+	m.mu.Unlock()
+	m.persist(ctx, putHold(h))
+}
+
+// heldMade is holdMade where the daemon may have died between the making and the hold.
+func (m *Manager) heldMade(ctx context.Context, w Work, v model.Volume) error {
+	leave, err := m.enterVG(ctx, v.VG)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	now, err := m.look(ctx)
+	if err == nil && !now.ofVolume(v).Is(model.ModeOff) {
+		m.holdMade(context.WithoutCancel(ctx), w, v)
+	}
+	return err
+}
+
 // madeBy: a command has made the volume, and its content is not complete.
 func madeBy(v model.Volume, key string) bool {
 	return v.HasTag(model.TagCommand+key) && v.HasTag(model.TagIncomplete+key)
@@ -133,7 +170,7 @@ func (m *Manager) inVG(ctx context.Context, vg, lv string) (model.Volume, bool, 
 		return model.Volume{}, false, err
 	}
 	if inv == nil {
-		return model.Volume{}, false, api.NewError(api.KindNotFound, fmt.Sprintf("there is no volume group %s on this host", vg))
+		return model.Volume{}, false, unseen(vg)
 	}
 	if inv.unlocked {
 		return model.Volume{}, false, api.NewError(api.KindLocking, fmt.Sprintf("volume group %s could only be read without its lock; what it says may be out of date", vg))
@@ -207,7 +244,7 @@ func (m *Manager) RemoveMade(ctx context.Context, w Work, name string) error {
 	}
 	ctx = w.context(ctx)
 	v, err := m.Lookup(ctx, name)
-	if api.KindOf(err) == api.KindNotFound {
+	if IsGone(err) {
 		return m.GiveBack(ctx, w.Key)
 	}
 	if err != nil {
@@ -217,6 +254,9 @@ func (m *Manager) RemoveMade(ctx context.Context, w Work, name string) error {
 		return api.NewError(api.KindInUse, fmt.Sprintf("%s does not carry the tags of command %s and is left alone", name, w.Key))
 	}
 	if err := m.unchangeable(v.VG); err != nil {
+		return err
+	}
+	if err := m.heldMade(ctx, w, v); err != nil {
 		return err
 	}
 	if err := m.unnamed(ctx, v); err != nil {

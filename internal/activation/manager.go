@@ -255,6 +255,16 @@ func took(c <-chan struct{}) bool {
 // moments within the same 10 ms count as the same.
 func (m *Manager) uptimeMillis() int64 { return m.Uptime().Milliseconds() / 10 * 10 }
 
+// isReady: the first full look is done.
+func (m *Manager) isReady() bool {
+	select {
+	case <-m.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 // Pulse returns once the engine's lock could be taken: the watchdog's proof that it is
 // not deadlocked.
 func (m *Manager) Pulse() {

@@ -2,6 +2,7 @@ package activation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -162,7 +163,7 @@ func (m *Manager) volumeNamed(ctx context.Context, name string) (model.Volume, e
 		return model.Volume{}, err
 	}
 	if inv == nil {
-		return model.Volume{}, api.NewError(api.KindNotFound, fmt.Sprintf("there is no volume group %s on this host", vg))
+		return model.Volume{}, unseen(vg)
 	}
 	ours, err := m.managed(vg, inv.lockType)
 	if err != nil {
@@ -176,4 +177,21 @@ func (m *Manager) volumeNamed(ctx context.Context, name string) (model.Volume, e
 		return model.Volume{}, api.NewError(api.KindNotFound, fmt.Sprintf("there is no volume %s in volume group %s", lv, vg))
 	}
 	return v, nil
+}
+
+// UnseenError is an *api.Error of kind not-found: LVM on this host does not see the volume group.
+// What is in it cannot be told from here.
+type UnseenError struct{ err *api.Error }
+
+func (e *UnseenError) Error() string { return e.err.Error() }
+func (e *UnseenError) Unwrap() error { return e.err }
+
+func unseen(vg string) error {
+	return &UnseenError{api.NewError(api.KindNotFound, fmt.Sprintf("there is no volume group %s on this host", vg))}
+}
+
+// IsGone reports whether err says that a volume is not there, in a volume group that LVM sees.
+func IsGone(err error) bool {
+	var unseen *UnseenError
+	return api.KindOf(err) == api.KindNotFound && !errors.As(err, &unseen)
 }

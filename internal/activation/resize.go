@@ -2,7 +2,6 @@ package activation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -42,17 +41,19 @@ func (m *Manager) Resize(ctx context.Context, w Work, v model.Volume, size int64
 		return api.NewError(api.KindUnknown, fmt.Sprintf("%v; what became of it is looked at when it ends", e.err))
 	}
 	now, found, err := m.inVG(ctx, v.VG, v.LV)
-	done := err == nil && found && now.Size == size
+	if err != nil {
+		m.conclude(ctx, e, false, "could not be observed: "+err.Error())
+		return api.NewError(api.KindUnknown, fmt.Sprintf("cannot tell whether %s was resized: %v", v.Name(), err))
+	}
+	done := found && now.Size == size
 	m.conclude(ctx, e, done, fmt.Sprintf("%s has %d bytes", v.Name(), now.Size))
 	switch {
 	case done:
 		return nil
 	case e.err != nil:
 		return api.NewError(kindOf(e.err), oneLine(e.err.Error()))
-	case err == nil:
-		err = errors.New("LVM said that it is done, and it is not")
 	}
-	return api.NewError(kindOf(err), fmt.Sprintf("cannot resize %s: %v", v.Name(), err))
+	return api.NewError(api.KindInternal, fmt.Sprintf("cannot resize %s: LVM said that it is done, and it is not", v.Name()))
 }
 
 // resizable must be called with the VG's turn.

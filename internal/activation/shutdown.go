@@ -33,6 +33,15 @@ func (m *Manager) Shutdown(ctx context.Context) {
 	m.goingDown = true
 	m.mu.Unlock()
 	m.Log.Info("the host goes down: giving up what no guest uses")
+	if !m.isReady() {
+		// A command of the last daemon that still runs may activate what is off now, and would
+		// keep its lockspace.
+		m.awaitLeftovers(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		m.lookAtVGs(ctx)
+	}
 	// What is retained here, or was activated by an operator, would keep the lockspaces from
 	// stopping.
 	m.end(ctx, idle)

@@ -35,12 +35,7 @@ func newTallies() tallies { return tallies{map[string]int{}, map[Change]int{}} }
 
 // Summary runs no program and waits for none.
 func (m *Manager) Summary() Summary {
-	s := Summary{Pending: m.pendingList()}
-	select {
-	case <-m.ready:
-		s.Ready = true
-	default:
-	}
+	s := Summary{Ready: m.isReady(), Pending: m.pendingList()}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.Holds = m.countHolds()

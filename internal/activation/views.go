@@ -16,13 +16,8 @@ import (
 // where guests run journalctl.
 func (m *Manager) Status(ctx context.Context) api.Status {
 	s := api.Status{
-		Host: m.Host, BootID: m.BootID, Started: m.started, BreakGlass: m.Settings().BreakGlass(),
+		Host: m.Host, BootID: m.BootID, Started: m.started, Ready: m.isReady(), BreakGlass: m.Settings().BreakGlass(),
 		Database: "ok", Lockd: "ok", VGs: []api.VG{}, Problems: []string{},
-	}
-	select {
-	case <-m.ready:
-		s.Ready = true
-	default:
 	}
 	if err := m.Journal.Health(ctx); err != nil {
 		s.Database = oneLine(err.Error())

@@ -141,7 +141,8 @@ func (m *Manager) tend(ctx context.Context, kind Kind, e store.Entry, s Sight) {
 
 // planAgain plans a command that this journal got to know of when its origin asked about it:
 // it was lost here, or never arrived. Without a backend it is taken for cancelled: what there is
-// of it is judged or undone, and nobody expects any more that it is begun.
+// of it is judged or undone, and nobody expects any more that it is begun. One that can be planned
+// only once is left to what its origin finds out.
 func (m *Manager) planAgain(ctx context.Context, kind Kind, e store.Entry) (store.Entry, error) {
 	if e.Planned {
 		return e, nil
@@ -149,6 +150,9 @@ func (m *Manager) planAgain(ctx context.Context, kind Kind, e store.Entry) (stor
 	plan, err := kind.Plan(ctx, e.Args)
 	if err != nil {
 		return e, err
+	}
+	if plan.Once {
+		return e, api.NewError(api.KindUnknown, "this journal does not know what was there before, and cannot tell what has been done")
 	}
 	return m.Journal.Change(ctx, e.ID, func(e *store.Entry) error {
 		e.Planned, e.Plan, e.Targets, e.Backend = true, plan.Record, plan.Targets, plan.Backend

@@ -81,6 +81,8 @@ type Plan struct {
 	Record json.RawMessage
 	// Volumes is what it would do with each volume, for those who ask before.
 	Volumes []api.PlannedVolume
+	// Once: it says what was so before the command, and made after that it would be wrong.
+	Once bool
 	// Backend: the work goes on outside of the daemon once Start has returned, and survives
 	// its end. Else Start does all of it.
 	Backend bool

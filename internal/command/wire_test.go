@@ -79,6 +79,30 @@ func TestRequestThatNeverArrivedInside(t *testing.T) {
 	}, "a", "b")
 }
 
+// One that says what was so before it must not be planned anew by a journal that has lost it: it may
+// have been done. Its origin looks.
+func TestLostAndPlannedOnce(t *testing.T) {
+	for _, done := range []bool{true, false} {
+		simulate(t, func(s *sim) {
+			s.w.inside, s.w.once = true, true
+			a, b := s.hosts["a"], s.hosts["b"]
+			a.kill()
+			a.start(&crash{at: 2, after: true})
+			_, err := a.request(copyOf("v1", "b"))
+			require.Error(t, err)
+			s.w.applied["a-"+itoa(a.only().Sequence)] = done
+			time.Sleep(time.Hour)
+			a.restart()
+			c := a.until(a.only().ID, 2*time.Minute, model.StateReconciled)
+			assert.Equal(t, done, c.Error == "", c.Error)
+			assert.NotContains(t, c.Error, "cancelled")
+			e := b.until(b.only().ID, time.Hour, model.StateCompleted, model.StateFailed, model.StateReconciled)
+			assert.Equal(t, c.Error == "", e.Error == "")
+			assert.Empty(t, e.Targets)
+		}, "a", "b")
+	}
+}
+
 // And if the host that was asked about it goes down before it has looked, it waits for its origin.
 func TestRequestThatNeverArrivedAndAReboot(t *testing.T) {
 	simulate(t, func(s *sim) {

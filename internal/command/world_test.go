@@ -19,6 +19,7 @@ type world struct {
 	applied  map[string]bool // what was asked for is so
 	// Knobs.
 	inside   bool           // the kind has no backend
+	once     bool           // and a plan that says what was there before
 	blind    bool           // nothing can be told now
 	mute     bool           // Cancel fails
 	shy      int            // Finish says NotYet so often
@@ -117,7 +118,7 @@ func (k fakeKind) Plan(_ context.Context, args json.RawMessage) (Plan, error) {
 		return Plan{}, api.NewError(api.KindUnsupported, "cannot copy "+a.Volume+": "+a.Refuse)
 	}
 	return Plan{
-		Backend: !k.w.inside, Record: json.RawMessage(`{"size":1000}`),
+		Backend: !k.w.inside, Once: k.w.once, Record: json.RawMessage(`{"size":1000}`),
 		Targets: []Target{{Volume: model.VolumeID{VG: "vg", LV: a.Volume}, Name: "vg/" + a.Volume}},
 	}, nil
 }

@@ -59,16 +59,11 @@ func (k volumeErase) removeOnly(ctx context.Context, w activation.Work, c comman
 	return k.removed(ctx, w, p, v, there, began)
 }
 
-// find looks for the volume. One whose volume group is not to be seen is not gone.
+// find looks for the volume.
 func (k volumeErase) find(ctx context.Context, p erasePlan) (v model.Volume, there bool, err error) {
 	v, err = k.Engine.Lookup(ctx, p.Volume)
 	if isNotFound(err) {
-		vg, _, nameErr := splitName(p.Volume)
-		if nameErr != nil {
-			return v, false, nameErr
-		}
-		_, _, err = k.Engine.ExtentSize(ctx, vg)
-		return v, false, err
+		return v, false, nil
 	}
 	return v, err == nil && (v.ID == p.ID || p.ID == model.VolumeID{}), err
 }

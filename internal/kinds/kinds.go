@@ -13,7 +13,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -258,11 +257,8 @@ func giveBack(ctx context.Context, e Engine, key string) (note string, again err
 	return "", err
 }
 
-// isNotFound: the engine says that there is no such volume.
-func isNotFound(err error) bool {
-	var e *api.Error
-	return errors.As(err, &e) && e.Kind == api.KindNotFound
-}
+// isNotFound: there is no such volume or guest. One whose volume group is not to be seen is not gone.
+func isNotFound(err error) bool { return activation.IsGone(err) }
 
 // volumeOf is the volume of a hold, as far as the hold knows it.
 func volumeOf(h model.Hold) model.Volume {

@@ -65,7 +65,7 @@ func (k volumeResize) Plan(ctx context.Context, args json.RawMessage) (command.P
 		return command.Plan{}, err
 	}
 	rec, err := record(p)
-	return command.Plan{Targets: targets, Record: rec}, err
+	return command.Plan{Targets: targets, Record: rec, Once: true}, err
 }
 
 // resizable is nil for a volume whose size may change at all.

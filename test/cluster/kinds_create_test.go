@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,6 +10,7 @@ import (
 
 	"virtlvm/internal/api"
 	"virtlvm/internal/command"
+	"virtlvm/internal/lvm"
 	"virtlvm/internal/model"
 	"virtlvm/test/san"
 )
@@ -144,6 +146,42 @@ func TestVolumeCreateCancelled(t *testing.T) {
 		require.False(t, r.exists("vg_two/new"))
 		r.released(r.a)
 	})
+}
+
+// What is made and can be neither taken nor removed is off, not active for nobody: others may
+// need it.
+func TestVolumeCreateLeavesNothingActive(t *testing.T) {
+	key := "kvm-a-7"
+	made := strings.Join(lvm.CreateCmd("vg_two/new", rigSize, model.TagCommand+key, model.TagIncomplete+key).Argv(), " ")
+	for name, tt := range map[string]struct {
+		before func(*rig)
+		why    string
+	}{
+		"killed when it was made": {func(r *rig) { r.kill.arm(0, made, true) }, "it was cancelled: operator uid 1"},
+		"its lease cannot be read": {func(r *rig) {
+			fault(t, r.c, san.Fault{Kind: san.FaultExit, Host: "kvm-a", Tool: "sanlock", Match: "direct dump", Times: 1})
+		}, "lvmlockd lists the locks, but sanlock cannot confirm them"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.mortal()
+			define(t, r.b, "vm2", 2, Disk{Path: "/dev/vg_two/new"})
+			w := r.mustAsk(r.a, api.KindVolumeCreate, api.CreateArgs{Volume: "vg_two/new", Size: rigSize})
+			w.restart = func() { w.h.StartDaemon(); w.cancel("operator uid 1") }
+			tt.before(r)
+			v := w.end()
+			assert.Equal(t, command.NotDone, v.Outcome)
+			assert.Contains(t, v.Reason, tt.why)
+			assert.Contains(t, v.Reason, "; vg_two/new is left half made: vg_two/new is a disk of guest vm2, which is defined on kvm-b")
+			assert.Equal(t, "off", r.state(r.a, "vg_two/new"))
+			r.released(r.a)
+			rows, err := r.a.Store().Commands(ctx, api.CommandFilter{Limit: 100})
+			require.NoError(t, err)
+			for _, row := range rows {
+				assert.False(t, row.Kind == "create" && strings.Contains(row.Outcome, "off"), "it was made, and active: %s", row.Outcome)
+			}
+		})
+	}
 }
 
 func TestVolumeCreateRefuses(t *testing.T) {

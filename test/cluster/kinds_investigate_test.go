@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -114,12 +115,28 @@ func TestInvestigated(t *testing.T) {
 					assert.NotEmpty(t, v.Reason)
 					assert.NotContains(t, v.Reason, "\n")
 				}
+				// Where the origin does not see the volume groups it cannot tell what is in them.
+				for _, vg := range []string{"vg_san", "vg_two"} {
+					unseen(t, r.c, "kvm-c", vg)
+				}
+				v, err := r.kind(c, tt.kind).Investigate(ctx, w.c)
+				if err == nil {
+					assert.NotEqual(t, map[bool]command.Outcome{true: notDone, false: done}[ended], v.Outcome, "unseen: %s", v.Reason)
+				}
 			})
 		}
 	}
 	for kind := range kinds.All(kinds.Deps{}) {
 		assert.True(t, covered[kind], "%s is to be found out as well", kind)
 	}
+}
+
+// unseen hides a volume group from LVM on a host.
+func unseen(t *testing.T, c *Cluster, host, vg string) {
+	t.Helper()
+	fault(t, c, san.Fault{
+		Kind: san.FaultExit, Host: host, Tool: "lvs", Match: vg, Stderr: fmt.Sprintf("  Volume group %q not found\n  Cannot process volume group %s\n", vg, vg),
+	})
 }
 
 // An executor that lives and has lost its journal: its guest has not ended with it.

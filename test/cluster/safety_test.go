@@ -440,6 +440,19 @@ func TestSafetyLeftoverWithoutPid(t *testing.T) {
 			a.Launch()
 		})
 	})
+	t.Run("the host goes down", func(t *testing.T) {
+		leftoverWithoutPid(t, func(a *Host, end func()) {
+			d := a.Daemon()
+			d.stop()
+			<-d.done
+			later(end)
+			d.engine.Shutdown(ctx)
+			assert.Equal(t, "un", a.Mode("disk"))
+			assert.NotContains(t, lockspaces(t, a), "LS sanlock lvm_vg_san")
+			a.StopDaemon()
+			a.Launch()
+		})
+	})
 	t.Run("it hangs", func(t *testing.T) {
 		leftoverWithoutPid(t, func(a *Host, end func()) {
 			for range 2 { // daemons
