@@ -79,6 +79,8 @@ func (h *Host) serve(ctx context.Context, from, path string, body []byte) ([]byt
 		err  error
 	}
 	answered := make(chan result, 1)
+	ctx, end := context.WithCancel(ctx)
+	defer end() // whoever waits in a daemon that has been killed waits no longer
 	go func() {
 		select {
 		case <-d.serving:

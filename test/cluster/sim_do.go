@@ -475,6 +475,8 @@ func (h *Host) request(ctx context.Context, do func(context.Context, *activation
 	if d == nil {
 		return errors.New("virtlvmd is down")
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end() // as in serve
 	work, back := h.c.child(ctx, "request")
 	answer := make(chan error, 1)
 	go func() { answer <- do(work, d.engine) }()
