@@ -1,6 +1,7 @@
 package activation
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -53,16 +54,16 @@ func (m *Manager) adoptNow(ctx context.Context, s sight, g guests.Guest) error {
 	return m.adoptGuest(ctx, s, g, doc.domain)
 }
 
-// document is what the status file of a running guest says. Most are the same at every look,
-// and to read one takes a hundred times as long as its checksum.
+// document is what the status file of a running guest says of its domain. Most are the same at
+// every look, and to read one takes a hundred times as long as its checksum.
 type document struct {
-	sum    [sha256.Size]byte
-	domain *domain.Domain // nobody changes it
-	key    string         // see disksKey
+	sum    [sha256.Size]byte // see ofDomain
+	domain *domain.Domain    // nobody changes it
+	key    string            // see disksKey
 }
 
 func (m *Manager) readStatus(g guests.Guest) (document, error) {
-	sum := sha256.Sum256(g.XML)
+	sum := sha256.Sum256(ofDomain(g.XML))
 	m.mu.Lock()
 	doc, ok := m.parsed[g.UUID]
 	m.mu.Unlock()
@@ -78,6 +79,12 @@ func (m *Manager) readStatus(g guests.Guest) (document, error) {
 	defer m.mu.Unlock()
 	m.parsed[g.UUID] = doc
 	return doc, nil
+}
+
+// ofDomain is a status file from its <domain> on. What libvirt writes before that, such as the
+// phase of a migration, says nothing of disks.
+func ofDomain(status []byte) []byte {
+	return status[max(0, bytes.Index(status, []byte("<domain "))):]
 }
 
 // adoptGuest adopts what can be adopted, disk by disk: one that cannot be judged must not

@@ -14,7 +14,7 @@ import (
 func TestStatusIsReadWhenItChanges(t *testing.T) {
 	const uuid = "11111111-2222-3333-4444-555555555555"
 	doc := func(disk string) guests.Guest {
-		return guests.Guest{Name: "vm1", UUID: uuid, XML: []byte("<domstatus state='running' pid='7'><domain><name>vm1</name><uuid>" + uuid +
+		return guests.Guest{Name: "vm1", UUID: uuid, XML: []byte("<domstatus state='running' pid='7'><domain type='kvm'><name>vm1</name><uuid>" + uuid +
 			"</uuid><devices><disk type='block' device='disk'><source dev='" + disk + "'/><target dev='vda'/></disk></devices></domain></domstatus>")}
 	}
 	m := &Manager{parsed: map[string]document{}, adopted: map[string]string{}}
@@ -28,6 +28,11 @@ func TestStatusIsReadWhenItChanges(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "/dev/vg/b", other.domain.Disks[0].Source.Path)
 	assert.NotEqual(t, first.key, other.key)
+	moving := doc("/dev/vg/b")
+	moving.XML = []byte(strings.Replace(string(moving.XML), "<domain ", "<job type='none' async='migration out' phase='perform3'/><domain ", 1))
+	same, err := m.readStatus(moving)
+	require.NoError(t, err)
+	assert.Same(t, other.domain, same.domain)
 	broken := doc("/dev/vg/b")
 	broken.XML = []byte(strings.Replace(string(broken.XML), "</domstatus>", "", 1))
 	_, err = m.readStatus(broken)

@@ -15,11 +15,12 @@ import (
 // Hook decides one call of the libvirt hook. ctx ends when the hook has gone: what was
 // done for a start is then undone, because the verdict cannot reach libvirt.
 func (m *Manager) Hook(ctx context.Context, call api.HookCall) api.HookVerdict {
-	d, parseErr := parseCall(&call)
+	judged := api.Verdicting(call.Op) && !call.Bypassed && !call.Spooled
+	d, parseErr := parseCall(&call, judged)
 	id, journalErr := m.Journal.AddHookCall(ctx, call)
 	c := &cause{text: fmt.Sprintf("hook %s %s", call.Op, show(call.Guest)), hookCall: id, record: id != 0}
 	work := withCause(ctx, c)
-	if !api.Verdicting(call.Op) || call.Bypassed || call.Spooled {
+	if !judged {
 		m.notice(work, call)
 		v := store.HookVerdict{Verdict: store.VerdictNoted}
 		if call.Bypassed {
@@ -53,8 +54,15 @@ func (m *Manager) Hook(ctx context.Context, call api.HookCall) api.HookVerdict {
 	return answer
 }
 
-// parseCall reads the domain where there is one, and completes the call's uuid.
-func parseCall(call *api.HookCall) (*domain.Domain, error) {
+// parseCall reads the domain where there is one, and completes the call's uuid. Of a call that
+// is only noted nothing else is of interest.
+func parseCall(call *api.HookCall, judged bool) (*domain.Domain, error) {
+	if !judged {
+		if uuid, err := domain.UUID(call.XML); err == nil {
+			call.UUID = uuid
+		}
+		return nil, nil //nolint:nilnil // nobody asks for it
+	}
 	if len(call.XML) == 0 && call.UUID != "" {
 		return nil, api.NewError(api.KindBadRequest, "the domain XML is empty")
 	}

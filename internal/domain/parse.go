@@ -15,6 +15,32 @@ func Parse(doc []byte) (*Domain, error) {
 	return parse(doc, "domain", (*parser).domain)
 }
 
+// errEnough ends the reading of a document.
+var errEnough = errors.New("enough has been read")
+
+// UUID reads a <domain> document no further than its <uuid>, and returns that in lower case.
+func UUID(doc []byte) (string, error) {
+	uuid := ""
+	d, err := newDocument(doc)
+	if err == nil {
+		err = d.root(func(xml.StartElement) error {
+			return d.children(func(e xml.StartElement) error {
+				if e.Name.Local != "uuid" {
+					return d.dec.Skip()
+				}
+				return errors.Join(d.dec.DecodeElement(&uuid, &e), errEnough)
+			})
+		})
+	}
+	if normal, ok := normalUUID(uuid); ok {
+		return normal, nil
+	}
+	if err == nil || errors.Is(err, errEnough) {
+		err = errors.New("it has none")
+	}
+	return "", fmt.Errorf("cannot read the <uuid> of a document: %w", err)
+}
+
 // ParseStatus reads a status file of libvirt's QEMU driver (/run/libvirt/qemu/NAME.xml,
 // root <domstatus>) and returns the live domain in it, with the backing chains and
 // mirrors that libvirt has found.

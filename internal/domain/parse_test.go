@@ -216,3 +216,27 @@ func TestParseIgnoresOtherElements(t *testing.T) {
 	require.Len(t, d.Disks, 1)
 	assert.Equal(t, "/dev/vg_san/lv0", d.Disks[0].Source.Path)
 }
+
+func TestUUID(t *testing.T) {
+	const uuid = "11111111-2222-3333-4444-55555555AAAA"
+	for _, tt := range []struct{ name, doc, want, err string }{
+		{"before the rest", "<domain><name>a</name><uuid>" + uuid + "</uuid><devices>not closed", strings.ToLower(uuid), ""},
+		{"of the domain itself", "<domain><metadata><uuid>x</uuid></metadata><uuid> " + uuid + " </uuid></domain>", strings.ToLower(uuid), ""},
+		{"none", "<domain><name>a</name></domain>", "", "it has none"},
+		{"not a uuid", "<domain><uuid>1-2</uuid></domain>", "", "it has none"},
+		{"of somebody's extension", "<domain><x:uuid xmlns:x='urn:x'>" + uuid + "</x:uuid></domain>", "", "it has none"},
+		{"empty", " ", "", "empty"},
+		{"malformed", "<domain><name>a</uuid>", "", "line 1"},
+		{"with a document type", "<!DOCTYPE domain><domain><uuid>" + uuid + "</uuid></domain>", "", "document types"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := UUID([]byte(tt.doc))
+			assert.Equal(t, tt.want, got)
+			if tt.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tt.err)
+		})
+	}
+}
