@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,14 +24,14 @@ func (l *Locks) HostList(ctx context.Context) ([]api.Host, error) {
 		return nil, err
 	}
 	rows := map[rowKey]*api.Host{}
-	var problem error
+	unread := map[string]error{}
 	for _, vg := range vgs {
 		if l.Engine.Members(vg) != nil {
 			continue
 		}
 		hosts, err := l.Leases.Hosts(ctx, vg)
 		if err != nil {
-			problem = err
+			unread[vg] = err
 			continue
 		}
 		held, err := l.heldBy(ctx, vg)
@@ -40,9 +41,12 @@ func (l *Locks) HostList(ctx context.Context) ([]api.Host, error) {
 	}
 	l.addPeers(ctx, rows)
 	l.addMembers(ctx, rows, vgs)
-	if len(rows) == 0 && problem != nil {
-		return nil, problem
+	for _, err := range unread {
+		if len(rows) == 0 {
+			return nil, err
+		}
 	}
+	l.addUnread(rows, unread)
 	all := make([]api.Host, 0, len(rows))
 	for _, row := range rows {
 		all = append(all, *row)
@@ -175,6 +179,26 @@ func (l *Locks) addMembers(ctx context.Context, rows map[rowKey]*api.Host, vgs [
 			row.Problem = fmt.Sprintf("declared fenced by %s at %s: while it is silent, it keeps nobody here from its volume groups without lvmlockd", f.By, time.UnixMilli(f.At).Local().Format(time.DateTime))
 		}
 	}
+}
+
+// addUnread notes on this host the lockspaces that it cannot read: who is in them is not known,
+// nor what anybody holds in them.
+func (l *Locks) addUnread(rows map[rowKey]*api.Host, unread map[string]error) {
+	if len(unread) == 0 {
+		return
+	}
+	row := &api.Host{Name: l.Host, Self: true, VGs: []string{}, Age: -1}
+	for k, other := range rows {
+		if other.Self && k.state != model.HostDead {
+			row = other
+		}
+	}
+	for _, vg := range slices.Sorted(maps.Keys(unread)) {
+		row.Exclusive, row.Shared = -1, -1
+		problem := fmt.Sprintf("cannot tell who is in the lockspace of %s: %v", vg, unread[vg])
+		row.Problem = strings.Join(slices.DeleteFunc([]string{row.Problem, problem}, func(s string) bool { return s == "" }), "; ")
+	}
+	rows[rowKey{row.HostID, row.Name, model.HostState(row.State)}] = row
 }
 
 // claims asks the members of a VG without lvmlockd what they have.

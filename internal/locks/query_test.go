@@ -265,6 +265,20 @@ func TestHostsThatClaim(t *testing.T) {
 	assert.Contains(t, all[2].Problem, "kvm-c cannot be reached")
 }
 
+// A lockspace that cannot be read is no empty one, also where other rows are known.
+func TestHostsOfALockspaceThatCannotBeRead(t *testing.T) {
+	w := newWorld(1, 3)
+	w.hostErr = api.NewError(api.KindLocking, "sanlock does not answer")
+	all, err := w.locks(t).HostList(t.Context())
+	require.NoError(t, err)
+	problems := map[string]string{}
+	for _, h := range all {
+		problems[h.Name] = h.Problem
+	}
+	assert.Equal(t, "cannot tell who is in the lockspace of vg: sanlock does not answer", problems["kvm-a"])
+	assert.Contains(t, problems, "kvm-b", "a peer")
+}
+
 func TestWatchHosts(t *testing.T) {
 	w := newWorld(0, 2)
 	l, seen := w.locks(t), map[hostKey]lease.Host{}
