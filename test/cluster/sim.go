@@ -134,7 +134,6 @@ func newSim(t TB, hosts []string, o swarm, dice dice, tally *tally, docs *fakevi
 		s.granted[host+" "+guest] = xml
 	}
 	s.Net = s
-	t.Cleanup(s.end)
 	s.define()
 	return s
 }

@@ -87,6 +87,7 @@ func (c schedule) run(t TB, bubble func(func(TB)), dice dice) (bad string, story
 			names = append(names, fmt.Sprintf("kvm-%c", 'a'+i))
 		}
 		s := newSim(t, names, o, dice, c.tally, c.docs)
+		defer s.end()
 		for range steps {
 			if s.bad != "" {
 				break
