@@ -49,7 +49,7 @@ C
     printf '[Manager]\nDefaultTimeoutStartSec=300s\nDefaultDeviceTimeoutSec=300s\n' >"$root/etc/systemd/system.conf.d/e2e.conf"
 
     # Nothing that costs boot time under emulation, or acts by itself in the background.
-    for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer \
+    for unit in apparmor.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer \
         e2scrub_reap.service fstrim.timer libvirt-guests.service lvm2-monitor.service wdmd.service \
         systemd-networkd-wait-online.service systemd-pstore.service; do
         ln -sf /dev/null "$root/etc/systemd/system/$unit"

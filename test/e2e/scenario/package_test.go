@@ -18,6 +18,7 @@ func TestPackage(t *testing.T) {
 		scenario{"upgrade_running", upgradeRunning, false},
 		scenario{"remove_running", removeRunning, false},
 		scenario{"own_hook_kept", ownHookKept, false},
+		scenario{"confined", confined, true},
 	)
 }
 
