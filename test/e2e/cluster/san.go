@@ -240,8 +240,12 @@ func (c *Cluster) RemoveVolumes(ctx context.Context, volumes ...Volume) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.A.Must(ctx, "lvremove -qq -y "+list)
-	return err
+	// A host that has just booted may be in the lockspace for sanlock and not yet for lvmlockd,
+	// which says "lock start in progress".
+	return Eventually(ctx, time.Minute, func() error {
+		_, err := c.A.Must(ctx, "lvremove -qq -y "+list)
+		return err
+	})
 }
 
 // Eventually tries until it works, for so long; the last error is returned. What it waits
