@@ -16,6 +16,7 @@ func TestPackage(t *testing.T) {
 	run(t,
 		scenario{"install_adopts", installAdopts, false},
 		scenario{"upgrade_running", upgradeRunning, false},
+		scenario{"two_versions", twoVersions, true},
 		scenario{"remove_running", removeRunning, false},
 		scenario{"own_hook_kept", ownHookKept, false},
 		scenario{"confined", confined, true},
@@ -95,6 +96,23 @@ func upgradeRunning(e *env) {
 	e.keeps(v, "kept")
 	e.destroy(e.a, "kept")
 	e.released(v)
+}
+
+// twoVersions: hosts are upgraded one after the other, and guests migrate between them meanwhile.
+func twoVersions(e *env) {
+	guest, v := "mixed", e.one
+	e.install(suite.debs.Old)
+	defer e.install(suite.debs.New)
+	require.Contains(e, e.must(e.a, "virtlvm version"), "0.0.1")
+	require.NotContains(e, e.must(e.b, "virtlvm version"), "0.0.1")
+	e.define(disk(guest, v), e.a, e.b)
+	e.start(e.a, guest)
+	require.Zero(e, e.migrate(e.a, e.b, guest).Exit)
+	e.alone(e.b, v)
+	e.Logf("virtlvm hosts on kvm-b:\n%s", e.must(e.b, "virtlvm hosts"))
+	require.Regexp(e, `(?m)^kvm-a .* 0\.0\.1 `, e.must(e.b, "virtlvm hosts"))
+	require.Zero(e, e.migrate(e.b, e.a, guest).Exit)
+	e.over(e.a, guest, v)
 }
 
 // removeRunning: the package goes, the guest and its lock stay; when the package is back it
