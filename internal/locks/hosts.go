@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,12 +40,13 @@ func (l *Locks) HostList(ctx context.Context) ([]api.Host, error) {
 	}
 	l.addPeers(ctx, rows)
 	l.addMembers(ctx, rows, vgs)
-	for _, err := range unread {
-		if len(rows) == 0 {
-			return nil, err
-		}
+	unreadVGs := slices.Sorted(maps.Keys(unread))
+	if len(rows) == 0 && len(unread) > 0 {
+		return nil, unread[unreadVGs[0]]
 	}
-	l.addUnread(rows, unread)
+	for _, vg := range unreadVGs {
+		l.addUnread(rows, vg, unread[vg])
+	}
 	all := make([]api.Host, 0, len(rows))
 	for _, row := range rows {
 		all = append(all, *row)
@@ -181,24 +181,24 @@ func (l *Locks) addMembers(ctx context.Context, rows map[rowKey]*api.Host, vgs [
 	}
 }
 
-// addUnread notes on this host the lockspaces that it cannot read: who is in them is not known,
-// nor what anybody holds in them.
-func (l *Locks) addUnread(rows map[rowKey]*api.Host, unread map[string]error) {
-	if len(unread) == 0 {
-		return
-	}
-	row := &api.Host{Name: l.Host, Self: true, VGs: []string{}, Age: -1}
+// addUnread notes on this host a lockspace that it cannot read: who is in it is not known, nor
+// what anybody holds there.
+func (l *Locks) addUnread(rows map[rowKey]*api.Host, vg string, err error) {
+	var row *api.Host
 	for k, other := range rows {
 		if other.Self && k.state != model.HostDead {
 			row = other
 		}
 	}
-	for _, vg := range slices.Sorted(maps.Keys(unread)) {
-		row.Exclusive, row.Shared = -1, -1
-		problem := fmt.Sprintf("cannot tell who is in the lockspace of %s: %v", vg, unread[vg])
-		row.Problem = strings.Join(slices.DeleteFunc([]string{row.Problem, problem}, func(s string) bool { return s == "" }), "; ")
+	if row == nil {
+		row = &api.Host{Name: l.Host, Self: true, VGs: []string{}, Age: -1}
+		rows[rowKey{0, l.Host, ""}] = row
 	}
-	rows[rowKey{row.HostID, row.Name, model.HostState(row.State)}] = row
+	row.Exclusive, row.Shared = -1, -1
+	if row.Problem != "" {
+		row.Problem += "; "
+	}
+	row.Problem += fmt.Sprintf("cannot tell who is in the lockspace of %s: %v", vg, err)
 }
 
 // claims asks the members of a VG without lvmlockd what they have.

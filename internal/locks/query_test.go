@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -277,6 +278,17 @@ func TestHostsOfALockspaceThatCannotBeRead(t *testing.T) {
 	}
 	assert.Equal(t, "cannot tell who is in the lockspace of vg: sanlock does not answer", problems["kvm-a"])
 	assert.Contains(t, problems, "kvm-b", "a peer")
+}
+
+// Each lockspace that cannot be read is told on the one row of this host, also where that has no
+// name of its own.
+func TestUnreadLockspacesAreToldOnce(t *testing.T) {
+	l := newWorld(0, 0).locks(t)
+	rows := map[rowKey]*api.Host{{1, "", model.HostLive}: {Name: "host_id 1", HostID: 1, Self: true, State: "live"}}
+	l.addUnread(rows, "vg_one", errors.New("no answer"))
+	l.addUnread(rows, "vg_two", errors.New("no name"))
+	require.Len(t, rows, 1)
+	assert.Equal(t, "cannot tell who is in the lockspace of vg_one: no answer; cannot tell who is in the lockspace of vg_two: no name", rows[rowKey{1, "", model.HostLive}].Problem)
 }
 
 func TestWatchHosts(t *testing.T) {
