@@ -62,17 +62,27 @@ func removed(dir string, err error) bool {
 // this is done for every device before and after each command.
 func attribute(block, kernel, name string) (string, error) {
 	path := block + "/" + kernel + "/dm/" + name
-	f, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	f, err := uninterrupted(func() (int, error) { return syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0) })
 	if err != nil {
 		return "", &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = syscall.Close(f) }()
 	var line [4096]byte
-	n, err := syscall.Read(f, line[:])
+	n, err := uninterrupted(func() (int, error) { return syscall.Read(f, line[:]) })
 	if err != nil {
 		return "", &os.PathError{Op: "read", Path: path, Err: err}
 	}
 	return strings.TrimSuffix(string(line[:n]), "\n"), nil
+}
+
+// uninterrupted makes a system call again that a signal has broken off, as package os does.
+func uninterrupted(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, syscall.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // OpenCounts tells how often each device-mapper device is open on this host, by uuid.
